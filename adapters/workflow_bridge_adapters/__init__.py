@@ -1,0 +1,1 @@
+"""Adapters to workflow engines, one module each."""
