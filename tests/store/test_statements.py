@@ -1,0 +1,65 @@
+"""The statements: the indexes they walk, and that they are PostgreSQL's too."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, bindparam
+from sqlalchemy.dialects import postgresql
+
+from workflow_bridge.store.schema import opened
+from workflow_bridge.store.sql import SqlTaskStore
+from workflow_bridge.store.sqlite import SqliteDatabase
+from workflow_bridge.store.tables import tasks
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[SqliteDatabase]:
+    database = opened(f"sqlite:///{tmp_path}/bridge.db", clock=None)
+    yield database
+    await database.aclose()
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        ("by_name", "sqlite_autoindex_tasks_2"),  # of UNIQUE (owner, task_id)
+        ("by_row_id", "sqlite_autoindex_tasks_1"),
+        ("others_open", "ix_tasks_open"),
+        ("due", "ix_tasks_due"),
+        ("next_due", "ix_tasks_due"),
+        ("jumped", "ix_tasks_awake"),
+        ("visible", "ix_tasks_list"),
+        ("events", "ix_task_events_row_id"),
+    ],
+)
+async def test_the_hot_queries_walk_an_index_and_sort_nothing(
+    database: SqliteDatabase, name: str, index: str
+) -> None:
+    statement: Any = getattr(SqlTaskStore(database)._sql, name)
+    if name == "visible":
+        statement = statement.where(tasks.c.owner == bindparam("owner"))
+
+    def plan(connection: Connection) -> str:
+        compiled = statement.compile(connection)
+        values = tuple(1 for _ in compiled.positiontup)
+        rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {compiled}", values)
+        return " · ".join(row[-1] for row in rows)
+
+    steps = await database.scan(plan)
+    assert f"INDEX {index}" in steps
+    assert "TEMP B-TREE" not in steps
+
+
+async def test_every_statement_compiles_for_postgresql_and_claims_skip_locked_rows(
+    database: SqliteDatabase,
+) -> None:
+    statements: dict[str, Any] = vars(SqlTaskStore(database)._sql)
+    for name, statement in statements.items():
+        text = str(statement.compile(dialect=postgresql.dialect()))  # type: ignore[no-untyped-call]
+        assert name.startswith("take") == text.endswith("FOR UPDATE SKIP LOCKED")
