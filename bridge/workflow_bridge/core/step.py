@@ -201,6 +201,8 @@ def found(task: Task, executions: Sequence[Found], now: datetime, policy: Policy
             last_error=None, due_at=now, lease_until=None, updated_at=now,
         )  # fmt: skip
         return task
+    if task.start_called_at is not None and task.start_called_at > now:
+        task = replace(task, start_called_at=now)  # the clock was set back
     ends = doubt_ends(task, policy)
     if now < ends:
         again = min(now + max(back_off(task, now, policy), FIRST_LOOK), ends)
@@ -310,7 +312,7 @@ def _observed_end(task: Task, execution: Ended, now: datetime, policy: Policy) -
 
 def not_found(task: Task, now: datetime, policy: Policy) -> Task:
     """Weigh that the engine says it knows no such execution; absence must last to be believed."""
-    since = task.missing_since or now
+    since = min(task.missing_since or now, now)  # the clock may have been set back
     elsewhere = task.fingerprint != policy.fingerprint
     absent = now - since >= policy.missing_after and not elsewhere
     if absent:

@@ -100,15 +100,18 @@ class Worker:
         self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
     ) -> None:
         """Work until cancelled or closed."""
-        async with anyio.create_task_group() as group:
-            self._group = group
-            group.start_soon(self._watch_over)
-            task_status.started()
-            while not self._closing:
-                self._kicked = anyio.Event()
-                wait = await self._round()
-                with anyio.move_on_after(wait):
-                    await self._kicked.wait()
+        try:
+            async with anyio.create_task_group() as group:
+                self._group = group
+                group.start_soon(self._watch_over)
+                task_status.started()
+                while not self._closing:
+                    self._kicked = anyio.Event()
+                    wait = await self._round()
+                    with anyio.move_on_after(wait):
+                        await self._kicked.wait()
+        finally:
+            self._group = None
 
     def kick(self) -> None:
         """Have the loop look for due rows now."""
@@ -187,7 +190,8 @@ class Worker:
         if task.attempts and task.due_at is not None and task.due_at > now:
             return False
         seen = task.last_observed_at
-        return seen is None or seen <= now - self.poll_interval(task)
+        # A last look that is ahead of the clock is no reason to wait for long either.
+        return seen is None or abs(now - seen) >= self.poll_interval(task)
 
     async def look(self, task: Task, patience: float, *, anyway: bool = False) -> None:
         """Have the engine asked, and wait a little (seconds) for the answer.
@@ -232,13 +236,17 @@ class Worker:
         self._group.start_soon(self._take, task, arguments)
 
     async def _take_queued(self, task: Task) -> None:
+        current = None
         try:
             current = await self._store.row(task.row_id)
         except Exception:
             log.exception("claim_failed", row_id=task.row_id)
-            return
-        if current is not None and current.version == task.version:
-            self.adopt(task)
+        finally:
+            stale = current is None or current.version != task.version
+            if stale:
+                self._end(task)
+        if not stale:
+            await self._take(task, None)
 
     def _begin(self, task: Task) -> anyio.Event:
         self._backends[task.backend].busy.add(task.row_id)
@@ -250,14 +258,19 @@ class Worker:
         self._undelayable.discard(task.row_id)
         self._active.pop(task.row_id).set()
         queued = self._queued.pop(task.row_id, None)
-        if queued is not None and self._group is not None and not self._closing:
+        if queued is not None and self._group is not None:
+            # At once, so that nobody begins with the row while its lease is held for this.
+            self._begin(queued)
             self._group.start_soon(self._take_queued, queued)
         self.kick()
 
     async def _take(self, task: Task, arguments: bytes | None) -> None:
         held = _Held(task)
         try:
-            await self._step(held, arguments)
+            if self._closing:
+                await self._release(held)
+            else:
+                await self._step(held, arguments)
         except anyio.get_cancelled_exc_class():
             with anyio.move_on_after(1, shield=True):
                 await self._release(held)

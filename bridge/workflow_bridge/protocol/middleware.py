@@ -1,0 +1,131 @@
+"""What surrounds every message: neutral errors, A's capability, cancellation that means it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import anyio
+import structlog
+from mcp.server.context import CallNext, HandlerResult, ServerMiddleware
+from mcp.shared.exceptions import MCPError
+from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
+from pydantic import ValidationError
+
+from workflow_bridge.core.service import (
+    AlreadyFinal,
+    CannotStop,
+    TaskExpired,
+    TaskNotFound,
+    TaskService,
+)
+from workflow_bridge.protocol.inflight import Binding, Calls, Context, session_of
+
+log = structlog.get_logger(__name__)
+
+TASKS_CAPABILITY: Final[dict[str, Any]] = {
+    "list": {},
+    "cancel": {},
+    "requests": {"tools": {"call": {}}},
+}
+"""A-30, in the shape of B-1."""
+
+_MAX_FAULTS: Final = 3
+
+
+async def speak_neutrally(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Turn whatever is not meant for clients into "Internal error", and log it (A-18).
+
+    What the SDK refuses for its shape is told where and why, without repeating the value.
+    """
+    try:
+        return await call_next(ctx)
+    except MCPError:
+        raise
+    except ValidationError as exc:
+        raise MCPError(INVALID_PARAMS, f"Invalid request parameters: {_faults(exc)}") from exc
+    except Exception as exc:
+        log.exception("request_failed", method=ctx.method)
+        raise MCPError(INTERNAL_ERROR, "Internal error") from exc
+
+
+def _faults(error: ValidationError) -> str:
+    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    told = [
+        f"{'.'.join(str(part) for part in fault['loc'])[:200]}: {fault['msg'][:200]}"
+        for fault in faults[:_MAX_FAULTS]
+    ]
+    return "; ".join(told)
+
+
+async def declare_tasks(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Declare the tasks capability in the answer to `initialize` (A-30)."""
+    result = await call_next(ctx)
+    if ctx.method == "initialize" and isinstance(result, dict):
+        capabilities = {**result["capabilities"], "tasks": TASKS_CAPABILITY}
+        return {**result, "capabilities": capabilities}
+    return result
+
+
+def keep_track_of_calls(service: TaskService) -> ServerMiddleware[Calls]:
+    """Make a middleware that registers tool calls, and cancels the task of a cancelled one."""
+
+    async def track(ctx: Context, call_next: CallNext) -> HandlerResult:
+        if ctx.method == "tools/call" and ctx.request_id is not None:
+            return await _tracked(ctx, call_next)
+        if ctx.method == "notifications/cancelled" and ctx.request_id is None:
+            await _cancelled(ctx, service)
+        return await call_next(ctx)
+
+    return track
+
+
+async def _tracked(ctx: Context, call_next: CallNext) -> HandlerResult:
+    calls, session = ctx.lifespan_context, session_of(ctx)
+    assert ctx.request_id is not None
+    call = calls.begin(session, ctx.request_id)
+    try:
+        result = await call_next(ctx)
+    except anyio.get_cancelled_exc_class():
+        calls.abandoned(session, ctx.request_id, call)
+        raise
+    except BaseException:
+        calls.answered(session, ctx.request_id, call)
+        raise
+    calls.answered(session, ctx.request_id, call)
+    return result
+
+
+async def _cancelled(ctx: Context, service: TaskService) -> None:
+    """Cancel the task of a call that its client cancelled (A-21, P-3), even while it hangs up."""
+    request_id = cancelled_request_id_from_params(ctx.params)
+    call = None
+    if request_id is not None:
+        call = ctx.lifespan_context.find(session_of(ctx), request_id)
+    if call is None:
+        return
+    with anyio.CancelScope(shield=True):
+        await call.settled.wait()
+        if call.binding is not None:
+            await _cancel(service, call.binding)
+
+
+async def _cancel(service: TaskService, made: Binding) -> None:
+    task, facts = made.task, _facts(made)
+    log.info("cancel_requested", **facts)
+    try:
+        await service.cancel(made.owner, task.task_id, at_once=made.at_once)
+    except (AlreadyFinal, TaskNotFound, TaskExpired):
+        log.info("cancel_came_late", **facts)
+    except CannotStop:
+        log.info("cancel_not_possible", **facts)
+
+
+def _facts(made: Binding) -> dict[str, Any]:
+    task = made.task
+    return {
+        "row_id": task.row_id,
+        "owner": made.owner,
+        "tool": task.tool,
+        "dialect": task.dialect.value,
+    }
