@@ -169,8 +169,8 @@ class Unavailable(AdapterError):
 class Rejected(AdapterError):
     """The engine, or the adapter on its behalf, refuses this for good; nothing was started.
 
-    ``error`` is a short name that clients may see (the engine's own error code, say). ``clash`` says
-    that the key is in use by an execution that is not ours.
+    ``error`` is a short name that clients may see (the engine's own error code, say). ``clash``
+    says that the key is in use by an execution that is not ours.
     """
 
     def __init__(self, message: str, *, error: str = "Rejected", clash: bool = False) -> None:

@@ -43,6 +43,8 @@ log = structlog.get_logger(__name__)
 LEASE: Final = timedelta(seconds=30)
 """Longer than any call but a start's or an inline run's, which have their own."""
 LEASE_MARGIN: Final = timedelta(seconds=10)
+CLOCKS_DIFFER: Final = timedelta(hours=1)
+"""How far our clock may be ahead of an engine's."""
 TICK: Final = 1.0
 """Seconds between two looks into the database for what other processes changed."""
 STOP_REASON: Final = "cancelled by the owner of the MCP task"
@@ -446,7 +448,8 @@ class Worker:
         """Look for the execution of a start in doubt; adopt the earliest, stop all others."""
         adapter = self._backends[task.backend].adapter
         try:
-            executions = await adapter.find(task.workflow, key=task.key, since=task.created_at)
+            since = task.created_at - CLOCKS_DIFFER
+            executions = await adapter.find(task.workflow, key=task.key, since=since)
             extras = [found.ref for found in executions[1:]]
             for extra in extras:
                 await _stop_extra(task, adapter, extra)
