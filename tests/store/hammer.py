@@ -1,4 +1,4 @@
-"""One of several processes that work on one file at once; run by test_processes.
+"""One of several processes that work on one database at once; run by test_processes.
 
 ``hammer.py URL NAME SECONDS``: inserts, claims, counts up shared rows. Prints a line of JSON for
 each thing done, after it was acknowledged.

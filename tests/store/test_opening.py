@@ -171,7 +171,7 @@ def test_what_permissions_forbid_is_named(folder: Path) -> None:
     [
         ("bridge.db", "no URL"),
         ("", "no URL"),
-        ("postgresql://user:s3cret@host/db", "kind postgresql are not supported"),
+        ("mysql://user:s3cret@host/db", "kind mysql are not supported"),
         ("sqlite+aiosqlite:///x.db", "kind sqlite are not supported|write sqlite"),
         ("sqlite://s3cret/x.db", "four slashes"),
         ("sqlite:///x.db?password=s3cret", "nothing after the path"),

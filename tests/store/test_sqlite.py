@@ -32,7 +32,8 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def database(path: Path) -> AsyncIterator[SqliteDatabase]:
-    database = opened(f"sqlite:///{path}", clock=None)
+    database = opened(f"sqlite:///{path}")
+    assert isinstance(database, SqliteDatabase)
     yield database
     await database.aclose()
 

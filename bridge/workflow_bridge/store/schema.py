@@ -11,24 +11,23 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy import Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError
 
-from workflow_bridge.store import DatabaseUnusable, SchemaNewer
-from workflow_bridge.store.sqlite import (
-    SqliteDatabase,
-    connected,
-    create_file,
-    keep_journal,
-    open_engine,
-    transact,
-)
-from workflow_bridge.store.tables import metadata
+from workflow_bridge.store import DatabaseUnusable, PoolOptions, SchemaNewer, SchemaOlder
+from workflow_bridge.store.database import Database, Place
+from workflow_bridge.store.sqlite import SqliteDatabase
+from workflow_bridge.store.sqlite_file import SqliteFile, default_path
+from workflow_bridge.store.tables import metadata, tasks
 
 if TYPE_CHECKING:
     from alembic.config import Config
+
+__all__ = ["HEAD", "REVISIONS", "Standing", "check", "default_path", "opened", "upgrade"]
 
 REVISIONS: Final = ("0001",)
 """The revisions of `migrations/versions`, oldest first; here, so that a database can be judged
 without importing Alembic, which takes as long as all the rest."""
 HEAD: Final = REVISIONS[-1]
+UPGRADE: Final = "workflow-bridge db upgrade"
+"""The command that brings a database up to date."""
 
 _log = logging.getLogger(__name__)
 
@@ -48,93 +47,89 @@ class Standing:
         return self.revision == self.head
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a database is: a path, or memory (None)."""
-
-    path: Path | None
-    ours: bool = False
-    """It is the default path, whose folders we make."""
-
-
-def default_path() -> Path:
-    """Return the file of the user's that ``sqlite`` stands for."""
-    from platformdirs import user_data_path
-
-    return user_data_path("workflow-bridge") / "bridge.db"
-
-
 def check(url: str) -> Standing:
     """Say which schema the database has; changes nothing and makes no file.
 
     Raises `SchemaNewer` and `DatabaseUnusable`.
     """
     place = _place(url)
-    if place.path is None or not place.path.exists():
-        return Standing(str(place.path or "in memory"), None)
-    create_file(place.path, private_folder=False)  # it is there: only judges the path
-    engine = open_engine(place.path)
+    if not place.exists():
+        return Standing(place.name, None)
+    engine = place.engine()
     try:
-        with connected(engine) as connection:
-            return Standing(str(place.path), revision(connection))
+        with place.connected(engine) as connection:
+            return Standing(place.name, revision(place, connection))
     finally:
         engine.dispose()
 
 
 def upgrade(url: str) -> Standing:
-    """Bring the database up to date, making it if need be; returns how it stood before.
+    """Bring the database up to date, making a file if need be; returns how it stood before.
 
     One process migrates, in one transaction, while others that want to wait for it. Raises
     `SchemaNewer` and `DatabaseUnusable`.
     """
-    place = _place(url)
     before = check(url)
-    _open(place).dispose()
+    _open(_place(url), migrate=True).dispose()
     return before
 
 
-def opened(url: str, *, clock: Callable[[], float] | None) -> SqliteDatabase:
-    """Open the database with its schema up to date, as `upgrade` does."""
-    return SqliteDatabase(_open(_place(url)), clock)
+def opened(
+    url: str,
+    *,
+    migrate: bool = False,
+    pool: PoolOptions | None = None,
+    clock: Callable[[], float] | None = None,
+) -> Database:
+    """Open the database, as `open_store` says."""
+    place = _place(url, pool)
+    engine = _open(place, migrate=migrate or place.migrates_itself)
+    if isinstance(place, SqliteFile):
+        return SqliteDatabase(engine, clock)
+    from workflow_bridge.store.postgres import PostgresDatabase
+
+    try:
+        return PostgresDatabase(engine, place.name, pool or PoolOptions(), clock)
+    except BaseException:
+        engine.dispose()
+        raise
 
 
-def revision(connection: Connection) -> str | None:
-    """Return the revision of the database, None if it is empty.
+def revision(place: Place, connection: Connection) -> str | None:
+    """Return the revision of the database, None if it has none of our tables.
 
     Raises `SchemaNewer` for one that this build does not know, and `DatabaseUnusable` if the
     database is somebody else's.
     """
-    found = connection.exec_driver_sql(
-        "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
-    ).scalars()
-    names = set(found)
-    name = connection.engine.url.database or "in memory"
-    if "alembic_version" in names:
-        known = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
-        if known is None or known in REVISIONS:
+    tables = place.tables(connection)
+    if "alembic_version" in tables:
+        query = "SELECT version_num FROM alembic_version"
+        known: str | None = connection.exec_driver_sql(query).scalar()
+        if known in REVISIONS:
             return known
-        raise SchemaNewer(
-            f"the database's schema (revision {known}) is newer than this build, which knows"
-            f" revision {HEAD} at most: run the newer mcp-workflow-bridge with {name}, or name"
-            " another database"
-        )
-    if names:
+        if known is not None and tasks.name in tables:
+            raise SchemaNewer(
+                f"the database's schema (revision {known}) is newer than this build, which knows"
+                f" revision {HEAD} at most: run the newer mcp-workflow-bridge with {place.name},"
+                " or name another database"
+            )
+        if known is None:
+            tables = set(tables) - {"alembic_version"}
+    if place.foreign(tables):
         raise DatabaseUnusable(
-            f"the database {name} cannot be used: it holds another program's tables; name a file of"
-            " the bridge's own"
+            f"the database {place.name} cannot be used: it holds another program's tables; name one"
+            " of the bridge's own"
         )
     return None
 
 
 def in_transaction(url: str, work: Callable[[Connection], None]) -> None:
-    """Run Alembic's own commands (`alembic.ini`) on a database, with nobody else writing to it."""
+    """Run Alembic's own commands (`alembic.ini`) on a database, with nobody else migrating it."""
     place = _place(url)
-    if place.path is not None:
-        create_file(place.path, private_folder=place.ours)
-    engine = open_engine(place.path)
+    engine = place.engine()
     try:
-        with connected(engine) as connection:
-            _migrating(connection, work)
+        with place.connected(engine) as connection:
+            place.alone(connection, work)
     finally:
         engine.dispose()
 
@@ -157,45 +152,46 @@ def alembic_config() -> Config:
     return config
 
 
-def _open(place: _Place) -> Engine:
-    if place.path is not None:
-        create_file(place.path, private_folder=place.ours)
-    engine = open_engine(place.path)
+def _open(place: Place, *, migrate: bool) -> Engine:
+    engine = place.engine()
     try:
-        with connected(engine) as connection:
-            if place.path is None:
+        with place.connected(engine) as connection:
+            if not place.lasting:
                 # New by nature, and made in a hundredth of the time; a test holds the two equal.
                 metadata.create_all(connection)
                 return engine
             # Judged before anything of it is changed: it may be somebody else's.
-            found = revision(connection)
-            keep_journal(connection)
+            found = revision(place, connection)
+            if not migrate:
+                _refuse_older(place, found)
+            place.prepare(connection)
             if found != HEAD:
-                _upgrade(connection)
+                _upgrade(place, connection)
+            place.judge(connection)
     except BaseException:
         engine.dispose()
         raise
     return engine
 
 
-def _upgrade(connection: Connection) -> None:
+def _refuse_older(place: Place, found: str | None) -> None:
+    if found == HEAD:
+        return
+    has = "holds no tables of the bridge yet"
+    if found is not None:
+        has = f"has schema revision {found}, and this build wants {HEAD}"
+    raise SchemaOlder(f"the database {place.name} {has}; run: {UPGRADE}")
+
+
+def _upgrade(place: Place, connection: Connection) -> None:
     def work(connection: Connection) -> None:
         # Again, now that we have the lock: another process may have been faster.
-        before = revision(connection)
+        before = revision(place, connection)
         if before != HEAD:
             _migrate(connection)
             _log.info("schema_upgraded", extra={"before": before, "after": HEAD})
 
-    _migrating(connection, work)
-
-
-def _migrating(connection: Connection, work: Callable[[Connection], None]) -> None:
-    # A migration that rebuilds a table drops the old one, which must not cascade into others.
-    connection.exec_driver_sql("PRAGMA foreign_keys = OFF")
-    try:
-        transact(connection, work)
-    finally:
-        connection.exec_driver_sql("PRAGMA foreign_keys = ON")
+    place.alone(connection, work)
 
 
 def _migrations() -> Path:
@@ -205,26 +201,25 @@ def _migrations() -> Path:
     return inside if inside.is_dir() else package.parents[1] / "migrations"
 
 
-def _place(url: str) -> _Place:
+def _place(url: str, pool: PoolOptions | None = None) -> Place:
     """Read what the configuration calls the database; never repeats it, as it may hold secrets."""
     if url == "sqlite":
-        return _Place(default_path(), ours=True)
+        return SqliteFile(default_path(), ours=True)
+    known = "write sqlite, sqlite:///path/of/a/file, or postgresql://user:password@host/database"
     try:
         parsed = make_url(url)
-    except ArgumentError:
-        raise DatabaseUnusable(
-            "the database is no URL: write sqlite, or sqlite:///path/of/a/file"
-        ) from None
-    if parsed.drivername not in ("sqlite", "sqlite+pysqlite"):
-        raise DatabaseUnusable(
-            f"databases of kind {parsed.get_backend_name()} are not supported by this build: write"
-            " sqlite, or sqlite:///path/of/a/file"
-        )
-    if parsed.host or parsed.query:
-        raise DatabaseUnusable(
-            "the database URL has parts that SQLite has no use for: write sqlite:///path/of/a/file"
-            " (four slashes for an absolute path) and nothing after the path"
-        )
-    if not parsed.database or parsed.database == ":memory:":
-        return _Place(None)
-    return _Place(Path(parsed.database).expanduser().absolute())
+    except (ArgumentError, ValueError):  # a port that is no number, for one
+        raise DatabaseUnusable(f"the database is no URL: {known}") from None
+    if parsed.drivername in ("sqlite", "sqlite+pysqlite"):
+        return SqliteFile.of(parsed)
+    if parsed.drivername in ("postgresql", "postgresql+psycopg", "postgres"):
+        try:
+            from workflow_bridge.store.postgres_place import PostgresPlace
+        except ImportError:
+            raise DatabaseUnusable(
+                "PostgreSQL needs its driver: pip install 'mcp-workflow-bridge[postgres]'"
+            ) from None
+        return PostgresPlace.of(parsed, pool or PoolOptions())
+    raise DatabaseUnusable(
+        f"databases of kind {parsed.drivername} are not supported by this build: {known}"
+    )

@@ -3,83 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Connection,
-    and_,
-    bindparam,
-    delete,
-    func,
-    insert,
-    literal,
-    or_,
-    select,
-    tuple_,
-    update,
-)
+from sqlalchemy import BigInteger, BindParameter, Connection, literal, tuple_
 from sqlalchemy.exc import IntegrityError
 
 from workflow_bridge.core.store import (
     MAX_LEASE,
-    MAX_SLEEP,
     ClientKeyTaken,
     NameTaken,
     Position,
     TooManyTasks,
 )
 from workflow_bridge.core.task import LEGAL_MOVES, Event, Payload, Task, events_between
-from workflow_bridge.store.tables import (
-    NOT_FINAL,
-    OPEN,
-    UNSETTLED,
-    cut,
-    milliseconds,
-    moment,
-    task_events,
-    task_payloads,
-    tasks,
-)
-
-T = TypeVar("T")
+from workflow_bridge.store.database import Database
+from workflow_bridge.store.statements import PARTS, Statements
+from workflow_bridge.store.tables import cut, milliseconds, moment, tasks
 
 _FIELDS: Final = tuple(field.name for field in dataclasses.fields(Task))
 _IDENTITY: Final = ("row_id", "owner", "task_id", "key")
-_PARTS: Final = ("arguments", "output", "error", "cause")
 _CHUNK: Final = 500
 """Values in one IN list: old builds of SQLite take 999."""
-
-
-class Database(Protocol):
-    """What the store needs of a kind of database. Work may be run again after a conflict."""
-
-    now: ColumnElement[int]
-    """The clock in SQL, in milliseconds; may be the parameter ``now``, which always comes along."""
-
-    def milliseconds(self) -> int:
-        """Return the clock, without I/O."""
-        ...
-
-    async def look(self, work: Callable[[Connection], T]) -> T:
-        """Run a read by primary key."""
-        ...
-
-    async def scan(self, work: Callable[[Connection], T]) -> T:
-        """Run a read that may take long."""
-        ...
-
-    async def write(self, work: Callable[[Connection], T]) -> T:
-        """Run a transaction; what ``work`` raises undoes all of it."""
-        ...
-
-    async def aclose(self) -> None:
-        """Close all connections."""
-        ...
 
 
 class SqlTaskStore:
@@ -91,7 +38,8 @@ class SqlTaskStore:
 
     def __init__(self, database: Database) -> None:
         self._db = database
-        self._sql = _Statements(database.now)
+        self._sql = Statements(database.now)
+        self._clock_is_a_parameter = isinstance(database.now, BindParameter)
 
     def now(self) -> datetime:
         return moment(self._db.milliseconds())
@@ -101,17 +49,20 @@ class SqlTaskStore:
         events = events_between(None, task)
 
         def work(connection: Connection) -> None:
+            if cap is not None:
+                self._db.queue_up(connection, task.owner)
             try:
                 connection.execute(
                     self._sql.insert, {name: getattr(task, name) for name in _FIELDS}
                 )
             except IntegrityError as exc:
-                raise _taken(exc) from exc
+                # From None: PostgreSQL's own words repeat the values.
+                raise _taken(exc) from None
             if cap is not None:
                 others = {"at_owner": task.owner, "at_row_id": task.row_id, "at_most": cap}
                 if connection.execute(self._sql.others_open, others).scalar_one() >= cap:
                     raise TooManyTasks(f"{cap} tasks of this owner are not settled yet")
-            self._keep(connection, task, Payload(arguments=arguments))
+            self._put(connection, task, Payload(arguments=arguments))
             self._record(connection, task, events)
 
         await self._db.write(work)
@@ -201,16 +152,17 @@ class SqlTaskStore:
 
     async def claim_row(self, row_id: str, *, unseen: bool, lease: timedelta) -> Task | None:
         _check(lease)
-        statement = self._sql.take_unseen if unseen else self._sql.take_free
+        see = self._sql.see_unseen if unseen else self._sql.see_free
+        take = self._sql.take_unseen if unseen else self._sql.take_free
         values = {"at_row_id": row_id}
 
         # Most of those who ask are answered without a write transaction.
         def free(connection: Connection) -> bool:
-            return connection.execute(statement, values | self._now()).first() is not None
+            return connection.execute(see, values | self._now()).first() is not None
 
         if not await self._db.look(free):
             return None
-        taken = await self._db.write(lambda c: self._take(c, statement, values, lease))
+        taken = await self._db.write(lambda c: self._take(c, take, values, lease))
         return taken[0] if taken else None
 
     async def next_due(self, backends: Collection[str]) -> datetime | None:
@@ -248,11 +200,18 @@ class SqlTaskStore:
             lambda c: [(at, Event(*rest)) for at, *rest in c.execute(self._sql.events, values)]
         )
 
+    async def ready(self) -> None:
+        """Raise what keeps the store from working; a schema that a newer build extended does not.
+
+        For readiness probes: replicas of the version before go on serving during an upgrade.
+        """
+        await self._db.scan(lambda c: c.execute(self._sql.anything).first())
+
     async def aclose(self) -> None:
         await self._db.aclose()
 
     def _now(self) -> dict[str, Any]:
-        return {"now": self._db.milliseconds()}
+        return {"now": self._db.milliseconds()} if self._clock_is_a_parameter else {}
 
     def _row(self, connection: Connection, row_id: str) -> Task | None:
         return _one(connection.execute(self._sql.by_row_id, {"at_row_id": row_id}).first())
@@ -291,11 +250,15 @@ class SqlTaskStore:
 
     def _keep(self, connection: Connection, task: Task, payload: Payload) -> None:
         """Replace the payload of a row."""
+        connection.execute(self._sql.drop_payload, {"at_row_id": task.row_id})
+        self._put(connection, task, payload)
+
+    def _put(self, connection: Connection, task: Task, payload: Payload) -> None:
+        """Insert the payload of a row that has none."""
         if task.start_settled_at is not None:
             payload = replace(payload, arguments=None)
-        connection.execute(self._sql.drop_payload, {"at_row_id": task.row_id})
         if payload != Payload():
-            parts = {name: getattr(payload, name) for name in _PARTS}
+            parts = {name: getattr(payload, name) for name in PARTS}
             connection.execute(self._sql.insert_payload, {"row_id": task.row_id, **parts})
 
     def _record(self, connection: Connection, task: Task, events: Sequence[Event]) -> None:
@@ -308,96 +271,11 @@ class SqlTaskStore:
             "tool": task.tool,
             "dialect": task.dialect,
         } | self._now()
-        connection.execute(
-            self._sql.insert_event,
-            [
-                whose | {"kind": event.kind, "status": event.status, "detail": event.detail}
-                for event in events
-            ],
-        )
-
-
-class _Statements:
-    """Every statement, built once; its parameters are called ``at_…`` where they select rows."""
-
-    def __init__(self, now: ColumnElement[int]) -> None:
-        row = tasks.c
-        at_row_id = row.row_id == bindparam("at_row_id")
-        at_row_ids = row.row_id.in_(bindparam("at_row_ids", expanding=True))
-        at_version = row.version == bindparam("at_version")
-        at_backend = row.backend == bindparam("at_backend")
-        at_most = bindparam("at_most", type_=BigInteger)
-        far = now + _ms(MAX_SLEEP)
-        free = or_(
-            row.lease_until.is_(None),
-            row.lease_until <= now,
-            row.lease_until > now + _ms(MAX_LEASE),
-        )
-        jumped = and_(NOT_FINAL, row.due_at > far)
-        # A last look that is ahead of the clock is no reason to wait for long either.
-        unseen = and_(
-            or_(
-                row.last_observed_at.is_(None),
-                row.last_observed_at <= now - row.poll_interval,
-                row.last_observed_at >= now + row.poll_interval,
-            ),
-            or_(row.attempts == 0, row.due_at <= now, jumped),
-        )
-
-        self.by_name = select(tasks).where(
-            row.owner == bindparam("at_owner"), row.task_id == bindparam("at_task_id")
-        )
-        self.by_row_id = select(tasks).where(at_row_id)
-        self.versions = select(row.row_id, row.version).where(at_row_ids)
-        self.visible = (
-            select(tasks)
-            .where(row.hidden_at.is_(None), or_(row.expires_at.is_(None), row.expires_at > now))
-            .order_by(row.created_at, row.row_id)
-        )
-        self.others_open = select(func.count()).select_from(
-            select(row.row_id)
-            .where(row.owner == bindparam("at_owner"), OPEN, row.row_id != bindparam("at_row_id"))
-            .limit(at_most)
-            .subquery()
-        )
-        self.census = select(row.status, func.count(), func.count().filter(UNSETTLED)).group_by(
-            row.status
-        )
-
-        # What is due is found without a lock, and judged again once it is locked.
-        some = select(row.due_at, row.row_id).where(at_backend, free).limit(at_most)
-        self.due = some.where(row.due_at <= now).order_by(row.due_at)
-        self.next_due = some.where(row.due_at.is_not(None)).order_by(row.due_at)
-        self.jumped = some.where(jumped)
-        lock = select(tasks, now.label("now")).with_for_update(skip_locked=True)
-        self.take_due = (
-            lock.where(at_row_ids, free, or_(row.due_at <= now, jumped))
-            .order_by(row.due_at)
-            .limit(at_most)
-        )
-        self.take_free = lock.where(at_row_id, free)
-        self.take_unseen = lock.where(at_row_id, free, unseen)
-
-        self.insert = insert(tasks)
-        self.change = update(tasks).where(at_row_id, at_version)
-        # The last line of "final is final": it holds whatever the caller believes.
-        self.move = self.change.where(NOT_FINAL)
-        self.remove = delete(tasks).where(at_row_id, at_version)
-
-        part = task_payloads.c
-        of_row = part.row_id == bindparam("at_row_id")
-        self.payload = select(*(part[name] for name in _PARTS)).where(of_row)
-        self.insert_payload = insert(task_payloads)
-        self.drop_payload = delete(task_payloads).where(of_row)
-        self.drop_arguments = update(task_payloads).where(of_row).values(arguments=None)
-
-        event = task_events.c
-        self.insert_event = insert(task_events).values(at=now)
-        self.events = (
-            select(event.at, event.kind, event.status, event.detail)
-            .where(event.row_id == bindparam("at_row_id"))
-            .order_by(event.id)
-        )
+        # One by one: a batch costs a driver that talks over a network more round trips than one or
+        # two statements, which is how many there are.
+        for event in events:
+            what = {"kind": event.kind, "status": event.status, "detail": event.detail}
+            connection.execute(self._sql.insert_event, whose | what)
 
 
 def _task(row: Sequence[Any]) -> Task:
@@ -406,10 +284,6 @@ def _task(row: Sequence[Any]) -> Task:
 
 def _one(row: Sequence[Any] | None) -> Task | None:
     return None if row is None else _task(row)
-
-
-def _ms(duration: timedelta) -> int:
-    return duration // timedelta(milliseconds=1)
 
 
 def _check(lease: timedelta) -> None:

@@ -8,8 +8,6 @@ writes, in a thread of its own that commits together whatever has queued up mean
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import queue
 import sqlite3
 import threading
@@ -34,10 +32,10 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
 from workflow_bridge.store import DatabaseUnusable
+from workflow_bridge.store.clocks import in_milliseconds
+from workflow_bridge.store.database import Work
 
 T = TypeVar("T")
-Work = Callable[[Connection], T]
-"""What is run with a connection; may be run again, and so does nothing else."""
 
 BUSY_TIMEOUT: Final = 10.0
 """Seconds that SQLite itself waits for a lock before we look at the deadline."""
@@ -49,11 +47,11 @@ _TOGETHER: Final = 64
 
 _LOCKED: Final = "another program keeps it locked; end that program, or wait for it"
 _CLOSED: Final = "it cannot be opened; make the file and its folder writable for this user"
-_READ_ONLY: Final = "it is read-only; make the file and its folder writable for this user"
+READ_ONLY: Final = "it is read-only; make the file and its folder writable for this user"
 _REASONS: Final = {
     sqlite3.SQLITE_BUSY: _LOCKED,
     sqlite3.SQLITE_LOCKED: _LOCKED,
-    sqlite3.SQLITE_READONLY: _READ_ONLY,
+    sqlite3.SQLITE_READONLY: READ_ONLY,
     sqlite3.SQLITE_IOERR: "the disk reports an error; check the disk and the mount",
     sqlite3.SQLITE_CORRUPT: "its content is damaged; restore it from a backup or use another file",
     sqlite3.SQLITE_FULL: "the disk is full; free some space",
@@ -88,9 +86,10 @@ class SqliteDatabase:
 
     def milliseconds(self) -> int:
         """Return the wall clock."""
-        # A float of seconds is good for about a microsecond; rounding to that first keeps a time
-        # such as 1.001 from becoming 1000 ms.
-        return round(self._clock() * 1_000_000) // 1000
+        return in_milliseconds(self._clock())
+
+    def queue_up(self, connection: Connection, owner: str) -> None:
+        """Do nothing: there is one writer at a time."""
 
     async def look(self, work: Work[T]) -> T:
         """Read by primary key, in place."""
@@ -209,7 +208,7 @@ class _Threads:
 
 def transact(connection: Connection, work: Work[T]) -> T:
     """Run a write transaction, waiting for other writers as long as `PATIENCE` allows."""
-    driver = _driver(connection)
+    driver = driver_of(connection)
 
     def once() -> T:
         driver.execute("BEGIN IMMEDIATE")
@@ -265,50 +264,6 @@ def connected(engine: Engine) -> Connection:
     return patiently(engine.connect, engine.url.database)
 
 
-def create_file(path: Path, *, private_folder: bool) -> None:
-    """Make the file, readable for its user only, if it is not there yet.
-
-    ``private_folder``: make its folders too. Raises `DatabaseUnusable` for a path that cannot be.
-    """
-
-    def wrong(what: str) -> DatabaseUnusable:
-        return DatabaseUnusable(f"the database {path} cannot be used: {what}")
-
-    try:
-        if private_folder:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if path.is_dir():
-            raise wrong("it is a folder; name a file in it")
-        if not path.parent.is_dir():
-            raise wrong(f"there is no folder {path.parent}; make it first")
-        with contextlib.suppress(FileExistsError):
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    except OSError as exc:
-        raise wrong(
-            f"it cannot be made ({exc.strerror}); make the folder writable for this user, or name"
-            " another file"
-        ) from exc
-    # The journal lies beside the file, so the folder must be writable as well.
-    effective = os.access in os.supports_effective_ids
-    for place in (path, path.parent):
-        if not os.access(place, os.R_OK | os.W_OK, effective_ids=effective):
-            raise wrong(_READ_ONLY)
-
-
-def keep_journal(connection: Connection) -> None:
-    """Give the file a write-ahead journal, so that readers and the writer do not wait."""
-
-    def work() -> None:
-        (mode,) = _driver(connection).execute("PRAGMA journal_mode = WAL").fetchone()
-        if mode not in ("wal", "memory"):
-            raise DatabaseUnusable(
-                "the database cannot have a write-ahead journal, as on some network drives; name a"
-                " file on a local disk"
-            )
-
-    patiently(work, connection.engine.url.database)
-
-
 def _prepare(driver: sqlite3.Connection, _record: object) -> None:
     driver.execute("PRAGMA foreign_keys = ON")
     driver.execute("PRAGMA synchronous = FULL")
@@ -318,7 +273,7 @@ def _prepare(driver: sqlite3.Connection, _record: object) -> None:
     driver.execute("PRAGMA secure_delete = ON")
 
 
-def _driver(connection: Connection) -> sqlite3.Connection:
+def driver_of(connection: Connection) -> sqlite3.Connection:
     driver = connection.connection.driver_connection
     assert isinstance(driver, sqlite3.Connection)
     return driver
