@@ -19,7 +19,7 @@ the methods that need them: the module is imported when the configuration is rea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NewType, Protocol, TypeAlias, runtime_checkable
@@ -235,8 +235,11 @@ class Adapter(Protocol):
         """Ask the engine to stop it; idempotent, and no error on an ended execution."""
         ...
 
-    async def check(self, workflows: Sequence[str]) -> list[Problem]:
-        """Return what is wrong: not reachable, not there, of the wrong type, not permitted."""
+    async def check(self, workflows: Mapping[str, bool]) -> list[Problem]:
+        """Return what is wrong: not reachable, not there, of the wrong type, not permitted.
+
+        Each workflow comes with whether it is to run inline.
+        """
         ...
 
     async def aclose(self) -> None:

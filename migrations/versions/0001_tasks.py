@@ -72,7 +72,7 @@ def upgrade() -> None:
     )
     op.create_index("ix_tasks_list", "tasks", ["owner", "created_at", "row_id"])
     op.create_index("ix_tasks_due", "tasks", ["backend", "due_at"], **_where("due_at IS NOT NULL"))
-    op.create_index("ix_tasks_awake", "tasks", ["backend", "due_at"], **_where(NOT_FINAL))
+    op.create_index("ix_tasks_awake", "tasks", ["backend", "due_at"], **_where(OPEN))
     op.create_index("ix_tasks_open", "tasks", ["owner"], **_where(OPEN))
     op.create_index(
         "uq_tasks_client_key",

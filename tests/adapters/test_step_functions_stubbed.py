@@ -388,45 +388,42 @@ def _probed(stubbed: Stubbed, **codes: str) -> None:
 
 @pytest.mark.case("F5")
 async def test_check_tells_an_express_machine_that_is_not_inline(stubbed: Stubbed) -> None:
-    stubbed.adapter.check_workflow(MACHINE, inline=False)
     _machine(stubbed, type="EXPRESS")
-    [problem] = await stubbed.adapter.check([MACHINE])
+    [problem] = await stubbed.adapter.check({MACHINE: False})
     assert "EXPRESS" in problem.message
     assert "mode: inline" in problem.action
 
 
 async def test_check_is_content_with_an_express_machine_that_is_inline(stubbed: Stubbed) -> None:
-    stubbed.adapter.check_workflow(MACHINE, inline=True)
     _machine(stubbed, type="EXPRESS")
-    assert await stubbed.adapter.check([MACHINE]) == []
+    assert await stubbed.adapter.check({MACHINE: True}) == []
 
 
 @pytest.mark.case("F5")
 async def test_check_tells_a_standard_machine_that_is_inline(stubbed: Stubbed) -> None:
-    stubbed.adapter.check_workflow(MACHINE, inline=True)
     _machine(stubbed)
     _probed(stubbed)
-    [problem] = await stubbed.adapter.check([MACHINE])
+    [problem] = await stubbed.adapter.check({MACHINE: True})
     assert "mode: standard" in problem.action
 
 
 async def test_check_names_the_actions_that_are_missing(stubbed: Stubbed) -> None:
     _machine(stubbed)
     _probed(stubbed, stop_execution="AccessDeniedException")
-    [problem] = await stubbed.adapter.check([MACHINE])
+    [problem] = await stubbed.adapter.check({MACHINE: False})
     assert "states:StopExecution" in problem.message
 
 
 async def test_check_tells_a_machine_that_is_being_deleted(stubbed: Stubbed) -> None:
     _machine(stubbed, status="DELETING")
     _probed(stubbed)
-    [problem] = await stubbed.adapter.check([MACHINE])
+    [problem] = await stubbed.adapter.check({MACHINE: False})
     assert "deleted" in problem.message
 
 
 async def test_check_tells_what_may_not_even_be_looked_at(stubbed: Stubbed) -> None:
     stubbed.refused("describe_state_machine", "AccessDeniedException")
-    [problem] = await stubbed.adapter.check([MACHINE])
+    [problem] = await stubbed.adapter.check({MACHINE: False})
     assert "states:DescribeStateMachine" in problem.message
 
 

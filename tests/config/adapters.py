@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from importlib.metadata import EntryPoint
 from typing import Annotated
@@ -85,7 +85,7 @@ class Plain:
     async def stop(self, ref: ExecutionRef, reason: str) -> None:
         raise NotImplementedError
 
-    async def check(self, workflows: Sequence[str]) -> list[Problem]:
+    async def check(self, workflows: Mapping[str, bool]) -> list[Problem]:
         raise NotImplementedError
 
     async def aclose(self) -> None:

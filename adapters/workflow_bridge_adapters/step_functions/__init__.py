@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -61,18 +61,16 @@ class StepFunctions:
     def __init__(self, settings: StepFunctionsSettings, *, sdk: Sdk | None = None) -> None:
         self._settings = settings
         self._calls = Calls(settings, sdk)
-        self._declared_inline: dict[str, bool] = {}
         self.start_timeout: timedelta = settings.start_timeout
         self.fingerprint: str = _fingerprint(settings)
 
-    def check_workflow(self, workflow: str, *, inline: bool) -> None:
+    def check_workflow(self, workflow: str, *, inline: bool) -> None:  # noqa: ARG002 - same form
         """Raise `ValueError` unless it is a state machine, version or alias of this region."""
         region = StateMachineArn.parse(workflow).region
         if region != self._settings.region:
             raise ValueError(
                 f"the state machine is in {region}, its backend in {self._settings.region}"
             )
-        self._declared_inline[workflow] = inline
 
     def prepare(self, workflow: str, arguments: Json) -> bytes:  # noqa: ARG002 - one limit for all
         """Return the arguments as compact JSON, as sent and in their order."""
@@ -167,9 +165,9 @@ class StepFunctions:
         """Return the page in the AWS console; an emulator has none."""
         return None if self._settings.endpoint_url else arns.console_url(ref)
 
-    async def check(self, workflows: Sequence[str]) -> list[Problem]:
+    async def check(self, workflows: Mapping[str, bool]) -> list[Problem]:
         """Look at every state machine, and try the permissions that can be tried harmlessly."""
-        return await problems_of(self._calls, workflows, self._declared_inline)
+        return await problems_of(self._calls, workflows)
 
     async def aclose(self) -> None:
         """Close the connections; requests still on their way are not waited for."""

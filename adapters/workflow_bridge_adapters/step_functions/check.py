@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from workflow_bridge.adapter import (
     AdapterError,
@@ -25,14 +25,12 @@ _NEEDED_FOR = {
 }
 
 
-async def problems_of(
-    calls: Calls, workflows: Sequence[str], declared_inline: Mapping[str, bool]
-) -> list[Problem]:
+async def problems_of(calls: Calls, workflows: Mapping[str, bool]) -> list[Problem]:
     """Return the problems of all workflows; of an engine out of reach, that alone."""
     problems: list[Problem] = []
-    for workflow in workflows:
+    for workflow, inline in workflows.items():
         try:
-            problems += await _problems_of_one(calls, workflow, declared_inline.get(workflow))
+            problems += await _problems_of_one(calls, workflow, inline)
         except Denied as exc:
             problems.append(Problem(workflow, str(exc), "Allow it in the IAM policy."))
         except Rejected as exc:
@@ -46,7 +44,7 @@ async def problems_of(
     return problems
 
 
-async def _problems_of_one(calls: Calls, workflow: str, inline: bool | None) -> list[Problem]:
+async def _problems_of_one(calls: Calls, workflow: str, inline: bool) -> list[Problem]:
     try:
         arn = StateMachineArn.parse(workflow)
     except ValueError as exc:
@@ -70,8 +68,8 @@ async def _described(calls: Calls, workflow: str) -> Response:
     return await calls(Call.CHECK, {"stateMachineArn": workflow, "includedData": "METADATA_ONLY"})
 
 
-def _type_problems(workflow: str, kind: str, inline: bool | None) -> list[Problem]:
-    if kind == "EXPRESS" and inline is not True:
+def _type_problems(workflow: str, kind: str, inline: bool) -> list[Problem]:
+    if kind == "EXPRESS" and not inline:
         return [
             Problem(
                 workflow,
@@ -79,7 +77,7 @@ def _type_problems(workflow: str, kind: str, inline: bool | None) -> list[Proble
                 "Set mode: inline.",
             )
         ]
-    if kind == "STANDARD" and inline is True:
+    if kind == "STANDARD" and inline:
         return [
             Problem(
                 workflow,

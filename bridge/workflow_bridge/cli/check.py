@@ -23,9 +23,9 @@ def command(config: Path, as_json: bool) -> int:
     Prints each problem and what to do about it. Exit code 1 if there is any.
     """
     loaded = composing.load_config(config)
-    workflows: dict[str, list[str]] = {name: [] for name in loaded.backends}
-    for tool in loaded.tools.values():
-        workflows[tool.backend].append(tool.workflow)
+    workflows: dict[str, dict[str, bool]] = {name: {} for name in loaded.backends}
+    for _, tool in sorted(loaded.tools.items()):
+        workflows[tool.backend][tool.workflow] = tool.inline
     found = anyio.run(_ask, composing.open_adapters(loaded), workflows)
     if as_json:
         emit([
@@ -41,13 +41,13 @@ def command(config: Path, as_json: bool) -> int:
 
 
 async def _ask(
-    adapters: dict[str, Adapter], workflows: dict[str, list[str]]
+    adapters: dict[str, Adapter], workflows: dict[str, dict[str, bool]]
 ) -> list[tuple[str, Problem]]:
     found: list[tuple[str, Problem]] = []
 
     async def ask(name: str, adapter: Adapter) -> None:
         try:
-            problems = await adapter.check(sorted(set(workflows[name])))
+            problems = await adapter.check(workflows[name])
         except AdapterError as exc:
             problems = [Problem(name, str(exc), "check the network and the credentials")]
         found.extend((name, problem) for problem in problems)

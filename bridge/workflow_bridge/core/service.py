@@ -22,10 +22,12 @@ from workflow_bridge.core.task import (
     new_row_id,
 )
 from workflow_bridge.core.waiters import Waiters, Watch
-from workflow_bridge.core.worker import LEASE, Worker
+from workflow_bridge.core.worker import Worker
 
 PAGE: Final = 50
 """Tasks on a page of a list (A-35)."""
+LEASE: Final = timedelta(seconds=5)
+"""Held from the insertion to the start gate, which takes one of its own."""
 PATIENCE: Final = 1.0
 """Seconds a read waits for the engine's answer before it answers the row as committed."""
 

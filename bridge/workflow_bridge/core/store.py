@@ -17,11 +17,15 @@ from workflow_bridge.core.task import Event, Payload, Task
 MAX_LEASE: Final = timedelta(minutes=10)
 """No lease is longer; one that ends further ahead is the work of a clock that jumped."""
 MAX_SLEEP: Final = timedelta(hours=1)
-"""No task that is not final sleeps longer; likewise."""
+"""No task that is not both final and settled sleeps longer; likewise."""
 
 
 class StoreError(Exception):
     """Base of what a store refuses."""
+
+
+class StoreUnavailable(StoreError):
+    """The database does not answer now. Its text names hosts, and is for operators alone."""
 
 
 class NameTaken(StoreError):
@@ -105,7 +109,8 @@ class TaskStore(Protocol):
         """Lease up to ``limit`` due rows of these backends, longest due first.
 
         Due: ``due_at`` has come and no lease runs. A lease further ahead than `MAX_LEASE`, or the
-        due time of a task not final further ahead than `MAX_SLEEP`, counts as come.
+        due time further ahead than `MAX_SLEEP` of a task not both final and settled, counts as
+        come.
         """
         ...
 

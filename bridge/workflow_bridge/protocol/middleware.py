@@ -19,6 +19,7 @@ from workflow_bridge.core.service import (
     TaskNotFound,
     TaskService,
 )
+from workflow_bridge.core.store import StoreUnavailable
 from workflow_bridge.protocol.inflight import Binding, Calls, Context, session_of
 
 log = structlog.get_logger(__name__)
@@ -44,6 +45,10 @@ async def speak_neutrally(ctx: Context, call_next: CallNext) -> HandlerResult:
         raise
     except ValidationError as exc:
         raise MCPError(INVALID_PARAMS, f"Invalid request parameters: {_faults(exc)}") from exc
+    except StoreUnavailable as exc:
+        log.warning("database_unavailable", method=ctx.method, reason=str(exc))
+        message = "The bridge's database does not answer; nothing is lost, try again later"
+        raise MCPError(INTERNAL_ERROR, message) from exc
     except Exception as exc:
         log.exception("request_failed", method=ctx.method)
         raise MCPError(INTERNAL_ERROR, "Internal error") from exc

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from workflow_bridge.core.store import StoreError
+from workflow_bridge.core.store import StoreError, StoreUnavailable
 from workflow_bridge.store.options import PoolOptions
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class SchemaOlder(DatabaseUnusable):
     """The database's schema is older than this build wants, or not there yet."""
 
 
-class DatabaseUnavailable(StoreError):
+class DatabaseUnavailable(StoreUnavailable):
     """The database does not answer, or not in time; it may do so later.
 
     Nothing was changed, unless the text says that it may have been; compare-and-set on the version

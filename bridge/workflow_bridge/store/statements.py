@@ -48,7 +48,7 @@ class Statements:
             row.lease_until <= now,
             row.lease_until > now + _ms(MAX_LEASE),
         )
-        jumped = and_(NOT_FINAL, row.due_at > far)
+        jumped = and_(OPEN, row.due_at > far)
         # A last look that is ahead of the clock is no reason to wait for long either.
         unseen = and_(
             or_(
@@ -85,7 +85,7 @@ class Statements:
         self.due = some.where(row.due_at <= now).order_by(row.due_at)
         self.next_due = some.where(row.due_at.is_not(None)).order_by(row.due_at)
         # Ordered so that PostgreSQL walks the index although it believes that there are many such
-        # rows: it counts final ones, which sleep for long.
+        # rows: it counts settled ones, which sleep for long.
         self.jumped = some.where(jumped).order_by(row.due_at)
         lock = select(tasks, now.label("now")).with_for_update(skip_locked=True)
         self.take_due = (

@@ -176,9 +176,7 @@ tasks: Final = Table(
         "ix_tasks_due", "backend", "due_at", sqlite_where=DUE_AT_ALL, postgresql_where=DUE_AT_ALL
     ),
     # Few rows: finds those whose due time a clock that jumped has put out of reach.
-    Index(
-        "ix_tasks_awake", "backend", "due_at", sqlite_where=NOT_FINAL, postgresql_where=NOT_FINAL
-    ),
+    Index("ix_tasks_awake", "backend", "due_at", sqlite_where=OPEN, postgresql_where=OPEN),
     Index("ix_tasks_open", "owner", sqlite_where=OPEN, postgresql_where=OPEN),
     Index(
         "uq_tasks_client_key",

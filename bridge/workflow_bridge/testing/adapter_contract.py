@@ -331,18 +331,18 @@ class AdapterContract:
             await adapter.observe(ref)
         with pytest.raises(Unavailable):
             await adapter.stop(ref, "out of reach")
-        assert await adapter.check([subject.echo])
+        assert await adapter.check({subject.echo: False})
 
     # --- check, narrate, close ---
 
     async def test_check_finds_nothing_wrong_with_what_is_right(self, subject: Subject) -> None:
-        workflows = [subject.echo, subject.failing, subject.long]
+        workflows = dict.fromkeys((subject.echo, subject.failing, subject.long), False)
         assert await subject.adapter.check(workflows) == []
 
     async def test_check_names_a_workflow_that_is_missing(self, subject: Subject) -> None:
         if subject.missing is None:
             pytest.skip("every workflow exists")
-        problems = await subject.adapter.check([subject.echo, subject.missing])
+        problems = await subject.adapter.check({subject.echo: False, subject.missing: False})
         assert [problem.subject for problem in problems] == [subject.missing]
 
     async def test_steps_are_told_in_their_order(self, subject: Subject) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -219,7 +219,7 @@ class FakeAdapter:
             if self.stop_works and not known.has_ended:
                 known.execution = Aborted("Cancelled", reason, self._clock())
 
-    async def check(self, workflows: Sequence[str]) -> list[Problem]:
+    async def check(self, workflows: Mapping[str, bool]) -> list[Problem]:
         """Name the workflows that do not exist."""
         try:
             async with self._call("check", ",".join(workflows)):

@@ -188,7 +188,8 @@ def _free(row: Task, now: datetime) -> bool:
 
 
 def _jumped(row: Task, now: datetime) -> bool:
-    return not row.final and row.due_at is not None and row.due_at > now + MAX_SLEEP
+    open_ = not (row.final and row.settled)
+    return open_ and row.due_at is not None and row.due_at > now + MAX_SLEEP
 
 
 def _due(row: Task, now: datetime) -> bool:
