@@ -10,11 +10,11 @@ RUN_TESTS ?= $(BIN)/python -m pytest
 ARGS      ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format clean
+.PHONY: help setup demo test check conformance format clean
 
 help: ## Show these commands
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
-		printf '  make %-8s %s\n' "$$name" "$$what"; done
+		printf '  make %-11s %s\n' "$$name" "$$what"; done
 
 setup: $(READY) ## Install the project and its tools into .venv
 
@@ -33,6 +33,10 @@ check: $(READY) ## Run what CI runs: format, lint, types, imports, tests with co
 	@$(MAKE) --no-print-directory test RUN_TESTS="$(BIN)/coverage run -m pytest"
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
+
+conformance: $(READY) ## Run the official conformance suite; needs npm
+	npm ci --prefix tests/conformance
+	$(BIN)/python tests/conformance/run.py
 
 format: $(READY) ## Format the code and mend what the linter can
 	$(BIN)/ruff check --fix .
