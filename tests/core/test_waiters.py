@@ -263,3 +263,12 @@ def test_a_budget_outlives_a_clock_that_goes_back() -> None:
     budget.take()
     clock.now += 1
     assert budget.take() is None
+
+
+def test_a_call_that_is_spoken_for_is_not_there_for_others() -> None:
+    budget = Budget(2, clock=lambda: 0.0)
+    assert budget.ready(spoken_for=1)
+    assert not budget.ready(spoken_for=2)
+    assert budget.take() is None
+    assert budget.ready()
+    assert not budget.ready(spoken_for=1)

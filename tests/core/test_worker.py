@@ -27,7 +27,7 @@ from workflow_bridge.adapter import (
 )
 from workflow_bridge.core.policy import Tool
 from workflow_bridge.core.service import AlreadyFinal
-from workflow_bridge.core.store import TaskStore
+from workflow_bridge.core.store import MAX_SLEEP, TaskStore
 from workflow_bridge.core.task import Event, OutcomeKind, Payload, Status, Task
 from workflow_bridge.testing.fake_adapter import FakeAdapter, InlineFakeAdapter
 from workflow_bridge.testing.memory_store import MemoryTaskStore
@@ -642,6 +642,19 @@ async def test_throttling_lengthens_the_poll_interval_and_success_shortens_it_ag
         assert stretched > 2 * task.poll_interval
         process.backends["engine"].budget.succeeded()
         assert process.service.poll_interval(task) < stretched
+
+
+async def test_a_budget_that_is_spent_for_hours_puts_a_task_off_once_and_for_an_hour_at_most() -> (
+    None
+):
+    async with living(a_world()) as world:
+        await created(world.process(rate=0.0001))
+        await passes(60)
+        before = await world.task()
+        assert before.due_at is not None
+        assert timedelta(minutes=50) < before.due_at - world.store.now() <= MAX_SLEEP
+        await passes(600)
+        assert await world.task() == before
 
 
 async def test_a_wait_that_the_engine_asks_for_is_granted_within_reason() -> None:

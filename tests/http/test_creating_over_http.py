@@ -17,5 +17,3 @@ def sockets(monkeypatch: pytest.MonkeyPatch) -> None:
 # On a socket, what was sent is seen by whoever reads it, and when is not ours to say. That the
 # announcement precedes the engine's call is shown on the streams behind it.
 del test_the_task_is_announced_as_submitted_before_the_engine_is_called  # noqa: F821
-# It looks between two steps of the server that on sockets may already be one.
-del test_whether_a_tool_may_be_a_task_may_change_while_the_server_runs  # noqa: F821

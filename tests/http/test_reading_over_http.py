@@ -16,5 +16,5 @@ def sockets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # Over HTTP an id that is no UTF-8 is refused with the body, and without a session there is nothing
 # to ask before a handshake: see test_app and test_isolation.
-del test_unknown_foreign_and_impossible_ids_look_the_same  # noqa: F821
+del test_an_id_that_is_no_text_is_nobodys  # noqa: F821
 del test_nothing_is_done_before_the_handshake  # noqa: F821

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -22,6 +23,7 @@ from workflow_bridge.core.running import running
 from workflow_bridge.core.service import TaskService
 from workflow_bridge.core.store import TaskStore
 from workflow_bridge.core.task import Task
+from workflow_bridge.protocol.facade import Permitted
 from workflow_bridge.protocol.inflight import Calls
 from workflow_bridge.protocol.limits import Rates
 from workflow_bridge.protocol.server import build_server
@@ -65,6 +67,9 @@ TOOLS = {
     )
 }
 
+DATABASE: ContextVar[str | None] = ContextVar("DATABASE", default=None)
+"""The address of the store of tests that name none; without one it is in memory."""
+
 
 async def until(condition: Callable[[], object]) -> None:
     """Wait for a condition, at most `PATIENCE`."""
@@ -99,6 +104,14 @@ class Bench:
         row = await self.row(task_id)
         assert row is not None
         return row
+
+    async def made(self, count: int = 1) -> list[Task]:
+        """Wait until the owner has so many tasks; returns them, oldest first."""
+        with anyio.fail_after(PATIENCE):
+            while len(tasks := (await self.service.page(self.owner, None))[0]) < count:
+                await anyio.lowlevel.checkpoint()
+        assert len(tasks) == count
+        return list(tasks)
 
     async def ref(self, task_id: str) -> ExecutionRef:
         """Wait until the task's execution was started."""
@@ -282,13 +295,16 @@ async def bench(
     keep_alive: KeepAlive | None = None,
     tools: dict[str, ToolSpec] | None = None,
     database: str | None = None,
+    facade: bool = True,
+    permitted: Permitted = lambda ctx, tool: True,
     **engine: Any,
 ) -> AsyncIterator[Bench]:
     """Start a bridge with a scripted engine and a clock that only tests move.
 
-    ``database``: on the real store, at this address, instead of the one in memory.
+    ``database``: on the real store, at this address, instead of what `DATABASE` says.
     """
     clock = ManualClock()
+    database = database or DATABASE.get()
     store: TaskStore = MemoryTaskStore(clock)
     if database is not None:
         store = open_store(database, clock=clock)
@@ -316,7 +332,12 @@ async def bench(
     ) as service:
         made = Bench(clock, store, fake, inline, service, dict(specs), owner)
         made.server = serve(
-            made, rates=rates, plain_max_wait=plain_max_wait, delete_running=delete_running
+            made,
+            rates=rates,
+            plain_max_wait=plain_max_wait,
+            delete_running=delete_running,
+            facade=facade,
+            permitted=permitted,
         )
         yield made
     await store.aclose()
@@ -328,6 +349,8 @@ def serve(
     rates: Rates | None = None,
     plain_max_wait: timedelta = timedelta(seconds=60),
     delete_running: bool = False,
+    facade: bool = True,
+    permitted: Permitted = lambda ctx, tool: True,
 ) -> Server[Calls]:
     """Build a server on a bench's service."""
     return build_server(
@@ -337,6 +360,8 @@ def serve(
         rates=rates or Rates(),
         plain_max_wait=plain_max_wait,
         delete_running=delete_running,
+        facade=facade,
+        permitted=permitted,
         name="bench",
         version="1",
     )

@@ -16,9 +16,7 @@ pytestmark = pytest.mark.anyio
 
 async def only_task(b: Bench) -> str:
     """Wait for the one task there is; returns its id."""
-    await until(lambda: b.engine.executions or b.engine.calls)
-    await settle()
-    (row,) = (await b.service.page("local", None))[0]
+    (row,) = await b.made()
     return row.task_id
 
 
@@ -51,7 +49,7 @@ async def test_arguments_may_be_left_out(arguments: Any) -> None:
     async with bench() as b, b.connected() as wire:
         params = {"name": "run"} | ({} if arguments is None else {"arguments": arguments})
         await wire.begin("tools/call", params)
-        await only_task(b)
+        await b.ref(await only_task(b))
         (execution,) = b.engine.executions.values()
         assert execution.payload == b"{}"
 
@@ -84,14 +82,18 @@ async def test_a_plain_call_whose_start_is_rejected_is_a_protocol_error() -> Non
 
 @pytest.mark.req("P-2")
 @pytest.mark.case("T1", "T3")
+@pytest.mark.parametrize("facade", [True, False])
 @pytest.mark.parametrize(("tool", "is_error"), [("run", False), ("typed", True)])
-async def test_a_long_wait_ends_with_where_the_work_can_be_found(tool: str, is_error: bool) -> None:
-    async with bench(plain_max_wait=timedelta(0)) as b, b.connected() as wire:
+async def test_a_long_wait_ends_with_where_the_work_can_be_found(
+    tool: str, is_error: bool, facade: bool
+) -> None:
+    async with bench(plain_max_wait=timedelta(0), facade=facade) as b, b.connected() as wire:
         result = (await wire.answer(await wire.call(tool)))["result"]
         task_id = await only_task(b)
         text = result["content"][0]["text"]
         assert task_id in text
-        assert f"workflow-bridge tasks show {task_id}" in text
+        assert (f"workflow-bridge tasks show {task_id}" in text) is not facade
+        assert ("call task_result" in text) is facade
         assert result["isError"] is is_error
         assert not b.engine.called("stop")
         await b.finish(task_id)

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.protocol.bench import RELATED, as_owner, bench, settle
+from tests.protocol.bench import RELATED, as_owner, bench, settle, until
 from workflow_bridge.adapter import Failed, Succeeded, Unavailable
+from workflow_bridge.protocol.facade_tools import TOOLS as FACADE
 
 pytestmark = pytest.mark.anyio
 
@@ -65,8 +66,7 @@ async def test_a_result_is_the_original_answer_as_often_as_asked_by_any_connecti
                 assert json.dumps(again) == json.dumps(original)
         async with b.connected() as plain:
             other = await plain.call("run")
-            await settle()
-            (row,) = [t for t in (await b.service.page("local", None))[0] if t.task_id != "t"]
+            (row,) = [task for task in await b.made(2) if task.task_id != "t"]
             await b.finish(row.task_id, Succeeded(output, None))
             answer = (await plain.answer(other))["result"]
             del original["_meta"]
@@ -118,16 +118,26 @@ async def test_unknown_foreign_and_impossible_ids_look_the_same(
         async with b.connected() as theirs:
             await theirs.create("foreign")
             await b.finish("foreign")
-        for task_id in ("unknown", "foreign", "", "a\0b", "\ud800", "x" * 2000):
+        for task_id in ("unknown", "foreign", "", "a\0b", "x" * 2000):
             assert (await wire.task(method, task_id))["error"] == NOT_FOUND
         assert (await b.task("foreign")).hidden_at is None
 
 
+async def test_an_id_that_is_no_text_is_nobodys() -> None:
+    async with bench() as b, b.connected() as wire:
+        assert (await wire.task("get", "\ud800"))["error"] == NOT_FOUND
+
+
 @pytest.mark.req("A-23")
 async def test_owners_may_use_the_same_id_and_see_only_their_own() -> None:
-    async with bench() as b, b.connected() as wire, as_owner(b, "eve").connected() as hers:
+    async with (
+        bench() as b,
+        b.connected() as wire,
+        as_owner(b, "eve").connected() as hers,
+    ):
         await wire.create("t")
         await hers.create("t")
+        await as_owner(b, "eve").ref("t")
         await b.finish("t", Succeeded("ours", None))
         assert (await hers.get("t"))["status"] == "working"
         listed = (await hers.ask("tasks/list"))["result"]["tasks"]
@@ -248,9 +258,7 @@ async def test_a_running_task_is_cancelled_and_deleted_where_that_is_configured(
         ref = await b.ref("t")
         assert "result" in await wire.task("delete", "t")
         assert (await wire.task("get", "t"))["error"] == NOT_FOUND
-        for _ in range(50):
-            await settle()
-        assert b.engine.executions[ref].stop_reasons
+        await until(lambda: b.engine.executions[ref].stop_reasons)
 
 
 @pytest.mark.req("A-18", "A-19")
@@ -296,7 +304,7 @@ async def test_an_outage_changes_no_status_and_says_since_when_and_why() -> None
 async def test_a_fault_of_ours_is_an_internal_error_that_tells_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def broken(*args: object) -> None:
+    async def broken(*args: object, **kwargs: object) -> None:
         raise RuntimeError("password=hunter2 at /var/lib/bridge.db")
 
     async with bench() as b, b.connected() as wire:
@@ -331,8 +339,8 @@ async def test_tools_are_listed_in_order_with_their_schemas() -> None:
     async with bench() as b, b.connected() as wire:
         tools = (await wire.ask("tools/list"))["result"]["tools"]
         names = [tool["name"] for tool in tools]
-        assert names == sorted(b.tools)
-        for tool in tools:
+        assert names == [*sorted(b.tools), *FACADE]
+        for tool in tools[: len(b.tools)]:
             spec = b.tools[tool["name"]]
             assert tool["inputSchema"] == spec.input_schema
             assert tool.get("outputSchema") == spec.output_schema

@@ -12,6 +12,7 @@ from mcp.shared.exceptions import MCPError
 
 from tests.protocol.bench import RELATED, TASK, Bench, bench, settle, until
 from workflow_bridge.adapter import Failed, Succeeded
+from workflow_bridge.protocol.facade_tools import TOOLS as FACADE
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +33,7 @@ async def test_a_host_calls_a_tool_and_gets_its_result(mode: Any) -> None:
         heard.append(message)
 
     async with bench() as b, Client(b.server, mode=mode) as client, anyio.create_task_group() as g:
-        assert {tool.name for tool in (await client.list_tools()).tools} == set(b.tools)
+        assert {tool.name for tool in (await client.list_tools()).tools} == {*b.tools, *FACADE}
         g.start_soon(end, b, Succeeded({"total": 3}, None))
         result = await client.call_tool("typed", {}, progress_callback=hear)
         assert result.structured_content == {"total": 3}
@@ -55,7 +56,7 @@ async def test_no_host_throws_away_what_is_not_as_the_output_schema_says(outcome
 async def test_no_host_throws_away_where_the_work_can_be_found() -> None:
     async with bench(plain_max_wait=timedelta(0)) as b, Client(b.server) as client:
         for tool in ("typed", "run"):
-            assert "workflow-bridge tasks show" in str(await client.call_tool(tool, {}))
+            assert "call task_result" in str(await client.call_tool(tool, {}))
 
 
 @pytest.mark.req("A-1", "A-3", "A-5")

@@ -39,6 +39,7 @@ async def database(tmp_path: Path) -> AsyncIterator[SqliteDatabase]:
         ("jumped", "ix_tasks_awake"),
         ("visible", "ix_tasks_list"),
         ("events", "ix_task_events_row_id"),
+        ("unfinished", "ix_tasks_awake"),
     ],
 )
 async def test_the_hot_queries_walk_an_index_and_sort_nothing(
@@ -76,6 +77,7 @@ def filled() -> str:
         ("visible", "ix_tasks_list"),
         ("take_free", "pk_tasks"),
         ("events", "ix_task_events_row_id"),
+        ("unfinished", "ix_tasks_awake"),
     ],
 )
 async def test_the_hot_queries_do_so_in_postgresql_by_the_servers_clock(

@@ -20,10 +20,10 @@ class Budget:
         self._at = clock()
         self._promised = self._at
 
-    def ready(self) -> bool:
-        """Whether a call may be made now."""
+    def ready(self, *, spoken_for: int = 0) -> bool:
+        """Whether a call may be made now, beside those that are about to be taken."""
         self._refill()
-        return self._tokens >= 1.0
+        return self._tokens >= 1.0 + spoken_for
 
     def take(self) -> timedelta | None:
         """Take one call; None if it may be made now, else when to come back.

@@ -174,10 +174,20 @@ class TaskService:
         return await self._store.payload(task.row_id)
 
     async def page(
-        self, owner: str, after: Position | None, limit: int = PAGE
+        self,
+        owner: str,
+        after: Position | None,
+        limit: int = PAGE,
+        *,
+        newest_first: bool = False,
     ) -> tuple[Sequence[Task], Position | None]:
-        """Return a page of the owner's tasks and, exactly when there are more, where they go on."""
-        tasks = await self._store.page(owner, after=after, limit=limit + 1)
+        """Return a page of the owner's tasks and, exactly when there are more, where they go on.
+
+        Oldest first, unless said otherwise.
+        """
+        tasks = await self._store.page(
+            owner, after=after, limit=limit + 1, newest_first=newest_first
+        )
         if len(tasks) <= limit:
             return tasks, None
         last = tasks[limit - 1]

@@ -157,7 +157,8 @@ def started(
     if task.final and task.stop_requested_at is None:
         # Given up for lost, and the owner told so: nobody wants it any longer.
         task = replace(task, stop_requested_at=now)
-    return observed(task, execution, now, policy)
+    task = observed(task, execution, now, policy)
+    return replace(task, due_at=now) if task.stop_pending else task
 
 
 def ran(task: Task, ended: Ended, now: datetime, policy: Policy) -> Task:

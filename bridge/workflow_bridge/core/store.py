@@ -42,7 +42,7 @@ class TooManyTasks(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in an owner's list, which is ordered by creation, oldest first."""
+    """A place in an owner's list, which is ordered by creation."""
 
     created_at: datetime
     row_id: str
@@ -73,9 +73,17 @@ class TaskStore(Protocol):
         ...
 
     async def page(
-        self, owner: str | None, *, after: Position | None, limit: int
+        self,
+        owner: str | None,
+        *,
+        after: Position | None,
+        limit: int,
+        newest_first: bool = False,
     ) -> Sequence[Task]:
-        """Return the visible tasks of an owner (None: of all), oldest first, after a position."""
+        """Return the visible tasks of an owner (None: of all) that come after a position.
+
+        Oldest first; with ``newest_first`` the other way round, and ``after`` is what is older.
+        """
         ...
 
     async def payload(self, row_id: str) -> Payload:
@@ -132,6 +140,14 @@ class TaskStore(Protocol):
 
     async def census(self) -> Mapping[str, int]:
         """Count rows by status, and under ``unsettled`` those final but not settled."""
+        ...
+
+    async def unfinished(self) -> Mapping[str, int]:
+        """Count the rows that are not both final and settled, by their backend's name."""
+        ...
+
+    async def ever_held(self, row_ids: Collection[str]) -> Collection[str]:
+        """Return those of which there is a row, or there are the events of one that was removed."""
         ...
 
     async def events(self, row_id: str) -> Sequence[tuple[datetime, Event]]:

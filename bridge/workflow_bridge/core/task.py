@@ -181,9 +181,13 @@ def new_row_id() -> str:
     return secrets.token_hex(16)
 
 
+KEY_PREFIX: Final = "wb-"
+"""How every key begins."""
+
+
 def execution_key(row_id: str) -> str:
     """Return the key of a row: legal as a name or label at every engine we know."""
-    return f"wb-{row_id}"
+    return KEY_PREFIX + row_id
 
 
 def digest(payload: bytes) -> str:

@@ -59,6 +59,8 @@ class Backend:
     concurrency: int = 32
     """Rows of this backend worked on at a time; a backend that hangs holds up no other."""
     busy: set[str] = field(default_factory=set)
+    looks: int = 0
+    """Looks begun that have not come as far as to take their call from the budget."""
 
     @property
     def free(self) -> int:
@@ -187,7 +189,9 @@ class Worker:
         """Whether the last look is older than the poll interval, and a look may help."""
         now = self._store.now()
         backend = self._backends.get(task.backend)
-        if task.final or task.ref is None or backend is None or not backend.budget.ready():
+        if task.final or task.ref is None or backend is None:
+            return False
+        if not backend.budget.ready(spoken_for=backend.looks):
             return False
         if task.attempts and task.due_at is not None and task.due_at > now:
             return False
@@ -210,6 +214,7 @@ class Worker:
         mine = task.backend in self._backends
         if done is None and mine and self._group is not None and not self._closing:
             done = self._begin(task)
+            self._backends[task.backend].looks += 1
             self._group.start_soon(self._claim_and_take, task, anyway)
         return done
 
@@ -219,6 +224,8 @@ class Worker:
             claimed = await self._store.claim_row(task.row_id, unseen=not anyway, lease=LEASE)
         except Exception:
             log.exception("claim_failed", row_id=task.row_id)
+        finally:
+            self._backends[task.backend].looks -= 1
         if claimed is None:
             self._end(task)
         else:
@@ -472,7 +479,8 @@ class Worker:
     async def _observe(self, task: Task, policy: Policy) -> None:
         wait = self._backends[task.backend].budget.take()
         if wait is not None:
-            await self._apply(task, steps.put_off(task, self._store.now() + wait))
+            until = self._store.now() + min(wait, MAX_SLEEP)
+            await self._apply(task, steps.put_off(task, until))
             return
         await self._ask(task, policy)
 

@@ -24,7 +24,7 @@ from workflow_bridge.protocol.errors import expired, invalid, not_found
 from workflow_bridge.protocol.limits import Limits
 from workflow_bridge.protocol.metadata import TaskMetadata, id_fault
 from workflow_bridge.protocol.progress import Progress, related, tell_created
-from workflow_bridge.protocol.results import failure
+from workflow_bridge.protocol.results import failure, may_tell
 from workflow_bridge.protocol.tool_call import ToolCall, answer, create, follow
 from workflow_bridge.protocol.tools import ToolSpec
 
@@ -149,19 +149,14 @@ class DialectA:
         return shown
 
     def _listed(self, task: Task) -> dict[str, Any]:
-        """Show a task on a page: without its payload, so with no more of a cause than the row has.
-
-        The row does not keep name and cause apart, so that hiding the one hides both.
-        """
+        """Show a task on a page: without its payload, so with no more than the row has."""
         shown = _shown(task, self._service.poll_interval(task))
         if task.status is Status.FAILED and task.status_message and self._may_tell(task):
             shown["error"] = task.status_message
         return shown
 
     def _may_tell(self, task: Task) -> bool:
-        tool = self._tools.get(task.tool)
-        own_words = task.outcome in (None, OutcomeKind.REJECTED, OutcomeKind.LOST)
-        return own_words or (tool is not None and tool.expose_cause)
+        return may_tell(task, self._tools.get(task.tool))
 
     def _beside(self, task: Task) -> dict[str, Any]:
         """Return what the dialect has no member for."""

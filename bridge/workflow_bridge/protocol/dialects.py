@@ -58,6 +58,20 @@ def recognise(
     return Dialect.A if Dialect.A in spoken else Dialect.PLAIN
 
 
+def knows_tasks(
+    params: Mapping[str, Any] | None, version: str, *, used_a: bool, spoken: Collection[Dialect]
+) -> bool:
+    """Whether a client is known to speak of tasks itself, in a dialect that this server speaks.
+
+    Below `MODERN` nothing tells before it does so: what a client declares there is that it *takes*
+    tasks. Whoever is not known to is taken for one that does not: a tool too many does less harm
+    than a result that cannot be fetched.
+    """
+    if version < MODERN:
+        return used_a
+    return recognise("tools/list", params, version, used_a=used_a, spoken=spoken) is Dialect.C
+
+
 def members(value: object) -> Mapping[str, Any]:
     """Return an object's members; none for what is no object."""
     return value if isinstance(value, Mapping) else {}

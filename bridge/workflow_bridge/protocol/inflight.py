@@ -8,7 +8,7 @@ for a few seconds longer.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -26,6 +26,10 @@ MAX_SESSIONS: Final = 10_000
 """Connections whose dialect is remembered; stdio has one."""
 
 Context: TypeAlias = ServerRequestContext["Calls", Any]
+Owner: TypeAlias = Callable[[Context], str]
+"""Says whom a request's tasks belong to."""
+Connection: TypeAlias = Hashable
+"""What requests of one client have in common; see `connection_of`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,38 +60,43 @@ class Calls:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._calls: dict[tuple[str | None, RequestId], Call] = {}
-        self._leaving: list[tuple[float, tuple[str | None, RequestId], Call]] = []
-        self._spoke_a: dict[str | None, None] = {}
+        self._calls: dict[tuple[Connection, RequestId], Call] = {}
+        self._leaving: list[tuple[float, tuple[Connection, RequestId], Call]] = []
+        self._spoke_a: dict[Connection, None] = {}
 
-    def begin(self, session: str | None, request_id: RequestId) -> Call:
+    def begin(self, connection: Connection, request_id: RequestId) -> Call:
         """Register a call, before anything else is done with it."""
         self._forget()
-        call = self._calls[session, coerce_request_id(request_id)] = Call()
+        call = self._calls[connection, coerce_request_id(request_id)] = Call()
         return call
 
-    def find(self, session: str | None, request_id: RequestId) -> Call | None:
+    def find(self, connection: Connection, request_id: RequestId) -> Call | None:
         """Return the call with this id ("7" is 7), for as long as it is remembered."""
-        return self._calls.get((session, coerce_request_id(request_id)))
+        return self._calls.get((connection, coerce_request_id(request_id)))
 
-    def answered(self, session: str | None, request_id: RequestId, call: Call) -> None:
+    def answered(self, connection: Connection, request_id: RequestId, call: Call) -> None:
         """Forget a call that was answered: cancelling it now means nothing."""
         call.settled.set()
-        self._drop((session, coerce_request_id(request_id)), call)
+        self._drop((connection, coerce_request_id(request_id)), call)
 
-    def abandoned(self, session: str | None, request_id: RequestId, call: Call) -> None:
+    def abandoned(self, connection: Connection, request_id: RequestId, call: Call) -> None:
         """Remember for a while a call whose handler was cancelled."""
         call.settled.set()
-        key = (session, coerce_request_id(request_id))
+        key = (connection, coerce_request_id(request_id))
+        if stands_alone(connection):
+            self._drop(key, call)
+            return
         self._leaving.append((self._clock() + REMEMBERED, key, call))
 
-    def spoke_a(self, session: str | None) -> bool:
+    def spoke_a(self, connection: Connection) -> bool:
         """Whether this connection used dialect A before."""
-        return session in self._spoke_a
+        return connection in self._spoke_a
 
-    def speaks_a(self, session: str | None) -> None:
+    def speaks_a(self, connection: Connection) -> None:
         """Learn that this connection uses dialect A."""
-        self._spoke_a[session] = None
+        if stands_alone(connection):
+            return
+        self._spoke_a[connection] = None
         if len(self._spoke_a) > MAX_SESSIONS:
             del self._spoke_a[next(iter(self._spoke_a))]
 
@@ -97,7 +106,7 @@ class Calls:
             _, key, call = self._leaving.pop(0)
             self._drop(key, call)
 
-    def _drop(self, key: tuple[str | None, RequestId], call: Call) -> None:
+    def _drop(self, key: tuple[Connection, RequestId], call: Call) -> None:
         # A client that uses an id twice has registered another call by now.
         if self._calls.get(key) is call:
             del self._calls[key]
@@ -113,3 +122,17 @@ def session_of(ctx: Context) -> str | None:
     headers = getattr(ctx.request, "headers", None)
     session: str | None = headers.get("mcp-session-id") if headers is not None else None
     return session
+
+
+def connection_of(ctx: Context) -> Connection:
+    """Return what tells the requests of one client from those of all others.
+
+    That is its session's id, or None on a pipe. Without either, on HTTP, nothing does: JSON-RPC
+    ids of all clients look alike, and the request stands for itself alone.
+    """
+    return session_of(ctx) or ctx.request
+
+
+def stands_alone(connection: Connection) -> bool:
+    """Whether nothing that comes later can be known to be of the same client."""
+    return connection is not None and not isinstance(connection, str)

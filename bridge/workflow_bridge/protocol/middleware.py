@@ -20,7 +20,16 @@ from workflow_bridge.core.service import (
     TaskService,
 )
 from workflow_bridge.core.store import StoreUnavailable
-from workflow_bridge.protocol.inflight import Binding, Calls, Context, session_of
+from workflow_bridge.protocol.dialects import RELATED_TASK, members
+from workflow_bridge.protocol.inflight import (
+    Binding,
+    Calls,
+    Context,
+    Owner,
+    connection_of,
+    stands_alone,
+)
+from workflow_bridge.protocol.metadata import id_fault
 
 log = structlog.get_logger(__name__)
 
@@ -72,47 +81,67 @@ async def declare_tasks(ctx: Context, call_next: CallNext) -> HandlerResult:
     return result
 
 
-def keep_track_of_calls(service: TaskService) -> ServerMiddleware[Calls]:
+def keep_track_of_calls(service: TaskService, owner: Owner) -> ServerMiddleware[Calls]:
     """Make a middleware that registers tool calls, and cancels the task of a cancelled one."""
 
     async def track(ctx: Context, call_next: CallNext) -> HandlerResult:
         if ctx.method == "tools/call" and ctx.request_id is not None:
             return await _tracked(ctx, call_next)
         if ctx.method == "notifications/cancelled" and ctx.request_id is None:
-            await _cancelled(ctx, service)
+            await _cancelled(ctx, service, owner)
         return await call_next(ctx)
 
     return track
 
 
 async def _tracked(ctx: Context, call_next: CallNext) -> HandlerResult:
-    calls, session = ctx.lifespan_context, session_of(ctx)
+    calls, connection = ctx.lifespan_context, connection_of(ctx)
     assert ctx.request_id is not None
-    call = calls.begin(session, ctx.request_id)
+    call = calls.begin(connection, ctx.request_id)
     try:
         result = await call_next(ctx)
     except anyio.get_cancelled_exc_class():
-        calls.abandoned(session, ctx.request_id, call)
+        calls.abandoned(connection, ctx.request_id, call)
         raise
     except BaseException:
-        calls.answered(session, ctx.request_id, call)
+        calls.answered(connection, ctx.request_id, call)
         raise
-    calls.answered(session, ctx.request_id, call)
+    calls.answered(connection, ctx.request_id, call)
     return result
 
 
-async def _cancelled(ctx: Context, service: TaskService) -> None:
-    """Cancel the task of a call that its client cancelled (A-21, P-3), even while it hangs up."""
+async def _cancelled(ctx: Context, service: TaskService, owner: Owner) -> None:
+    """Cancel the task of a call that its client cancelled (A-21, P-3), even while it hangs up.
+
+    Where nothing tells clients apart, the number of a request may be that of anybody's, in this
+    process or in another: then the task counts that the notification is tied to (A-17).
+    """
+    if stands_alone(connection_of(ctx)):
+        await _cancelled_by_name(ctx, service, owner(ctx))
+        return
     request_id = cancelled_request_id_from_params(ctx.params)
     call = None
     if request_id is not None:
-        call = ctx.lifespan_context.find(session_of(ctx), request_id)
+        call = ctx.lifespan_context.find(connection_of(ctx), request_id)
     if call is None:
         return
     with anyio.CancelScope(shield=True):
         await call.settled.wait()
         if call.binding is not None:
             await _cancel(service, call.binding)
+
+
+async def _cancelled_by_name(ctx: Context, service: TaskService, owner: str) -> None:
+    meta = members((ctx.params or {}).get("_meta"))
+    task_id = members(meta.get(RELATED_TASK)).get("taskId")
+    if not isinstance(task_id, str) or id_fault(task_id) is not None:
+        return
+    with anyio.CancelScope(shield=True):
+        try:
+            task = await service.peek(owner, task_id)
+        except (TaskNotFound, TaskExpired):
+            return
+        await _cancel(service, Binding(owner, task, at_once=True))
 
 
 async def _cancel(service: TaskService, made: Binding) -> None:

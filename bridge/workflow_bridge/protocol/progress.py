@@ -12,7 +12,7 @@ from mcp_types import (
     ProgressNotificationParams,
 )
 
-from workflow_bridge.core.task import Task
+from workflow_bridge.core.task import OutcomeKind, Status, Task
 from workflow_bridge.protocol.dialects import RELATED_TASK
 from workflow_bridge.protocol.inflight import Context
 
@@ -75,3 +75,25 @@ def task_line(task: Task) -> str:
     if task.status_message is not None and not task.final:
         line += f" ({task.status_message})"
     return line
+
+
+def standing(task: Task) -> str:
+    """Say in one plain word how a task stands, for those who know no statuses of tasks."""
+    if not task.final and task.stop_requested_at is not None:
+        return "stopping"
+    match task.status:
+        case Status.SUBMITTED:
+            return "queued"
+        case Status.WORKING:
+            return "running"
+        case Status.INPUT_REQUIRED:
+            return "waiting"
+        case Status.COMPLETED if task.outcome in (None, OutcomeKind.SUCCEEDED):
+            return "done"
+        # A tool whose failures complete its tasks has failed all the same.
+        case Status.COMPLETED | Status.FAILED:
+            return "failed"
+        case Status.CANCELLED:
+            return "cancelled"
+        case Status.UNKNOWN:
+            return "lost"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -37,12 +38,17 @@ class Failure:
     text: str
 
 
-def tool_result(task: Task, payload: Payload, tool: ToolSpec | None) -> dict[str, Any]:
+def tool_result(
+    task: Task, payload: Payload, tool: ToolSpec | None, *, whole: bool = False
+) -> dict[str, Any]:
     """Return the `CallToolResult` of a task that is completed, failed or cancelled.
 
-    Its content is the output or the failure, never a status message of ours (R2).
+    Its content is the output or the failure, never a status message of ours (R2). A text that is
+    too long is cut to a preview, unless it is wanted ``whole``.
     """
     limit = tool.max_text if tool else DEFAULT_MAX_TEXT
+    if whole:
+        limit = sys.maxsize
     if task.outcome is OutcomeKind.SUCCEEDED and task.status is Status.COMPLETED:
         if payload.output is None:
             raise LookupError("the output of a completed task is gone")
@@ -76,6 +82,15 @@ def failure(task: Task, payload: Payload, tool: ToolSpec | None) -> Failure:
     error = payload.error or state
     text = f"{error}: {cause}" if cause else payload.error or f"the execution ended as {state}"
     return Failure(error, cause, text)
+
+
+def may_tell(task: Task, tool: ToolSpec | None) -> bool:
+    """Whether a final task's status message may be shown as it is.
+
+    The row does not keep a failure's name and cause apart, so that hiding the one hides both.
+    """
+    own_words = task.outcome in (None, OutcomeKind.REJECTED, OutcomeKind.LOST)
+    return own_words or (tool is not None and tool.expose_cause)
 
 
 # --- an output -----------------------------------------------------------------------------------

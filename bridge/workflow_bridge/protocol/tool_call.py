@@ -95,8 +95,13 @@ async def follow(service: TaskService, task: Task, progress: Progress) -> AsyncI
             yield current
 
 
-async def answer(service: TaskService, task: Task, tool: ToolSpec | None) -> dict[str, Any]:
-    """Return the `CallToolResult` of a final task. Raises `Refused` where it has none."""
+async def answer(
+    service: TaskService, task: Task, tool: ToolSpec | None, *, whole: bool = False
+) -> dict[str, Any]:
+    """Return the `CallToolResult` of a final task; ``whole``: however long its text is.
+
+    Raises `Refused` where it has none.
+    """
     if task.status is Status.UNKNOWN:
         reason = task.status_message or "no reason known"
         raise without_result(f"What became of it can no longer be learned: {reason}")
@@ -104,4 +109,4 @@ async def answer(service: TaskService, task: Task, tool: ToolSpec | None) -> dic
     if task.outcome is OutcomeKind.SUCCEEDED and payload.output is None:
         # Deleted or expired between the last look at the row and this one.
         raise not_found()
-    return tool_result(task, payload, tool)
+    return tool_result(task, payload, tool, whole=whole)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from mcp_types import ListToolsResult, Tool
+from mcp_types import ListToolsResult, Tool, ToolAnnotations
 
 from workflow_bridge.protocol.errors import invalid
 from workflow_bridge.protocol.schema import Schema, fault_of
@@ -28,6 +28,8 @@ class ToolSpec:
     """Whether clients see the cause of a failure; its name they always see."""
     max_text: int = 100_000
     """The most bytes of text content in a result; what is longer is cut to a preview."""
+    annotations: ToolAnnotations | None = None
+    """Hints to hosts of what calling it does."""
 
     @cached_property
     def _input(self) -> Schema:
@@ -52,7 +54,7 @@ class ToolSpec:
 
 
 def listed(tools: Iterable[ToolSpec]) -> ListToolsResult:
-    """Return the answer to `tools/list`, by name, all on one page."""
+    """Return the answer to `tools/list`, in this order, all on one page."""
     return ListToolsResult(
         tools=[
             Tool(
@@ -61,7 +63,8 @@ def listed(tools: Iterable[ToolSpec]) -> ListToolsResult:
                 description=tool.description,
                 input_schema=dict(tool.input_schema),
                 output_schema=None if tool.output_schema is None else dict(tool.output_schema),
+                annotations=tool.annotations,
             )
-            for tool in sorted(tools, key=lambda tool: tool.name)
+            for tool in tools
         ]
     )

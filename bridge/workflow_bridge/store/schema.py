@@ -47,12 +47,12 @@ class Standing:
         return self.revision == self.head
 
 
-def check(url: str) -> Standing:
+def check(url: str, pool: PoolOptions | None = None) -> Standing:
     """Say which schema the database has; changes nothing and makes no file.
 
     Raises `SchemaNewer` and `DatabaseUnusable`.
     """
-    place = _place(url)
+    place = _place(url, pool)
     if not place.exists():
         return Standing(place.name, None)
     engine = place.engine()
@@ -63,14 +63,14 @@ def check(url: str) -> Standing:
         engine.dispose()
 
 
-def upgrade(url: str) -> Standing:
+def upgrade(url: str, pool: PoolOptions | None = None) -> Standing:
     """Bring the database up to date, making a file if need be; returns how it stood before.
 
     One process migrates, in one transaction, while others that want to wait for it. Raises
     `SchemaNewer` and `DatabaseUnusable`.
     """
-    before = check(url)
-    _open(_place(url), migrate=True).dispose()
+    before = check(url, pool)
+    _open(_place(url, pool), migrate=True).dispose()
     return before
 
 

@@ -75,15 +75,21 @@ class SqlTaskStore:
         return await self._db.look(lambda c: self._row(c, row_id))
 
     async def page(
-        self, owner: str | None, *, after: Position | None, limit: int
+        self,
+        owner: str | None,
+        *,
+        after: Position | None,
+        limit: int,
+        newest_first: bool = False,
     ) -> Sequence[Task]:
-        statement = self._sql.visible.limit(limit)
+        statement = (self._sql.newest if newest_first else self._sql.visible).limit(limit)
         if owner is not None:
             statement = statement.where(tasks.c.owner == owner)
         if after is not None:
             created_at = literal(milliseconds(after.created_at), BigInteger)
             place = tuple_(tasks.c.created_at, tasks.c.row_id)
-            statement = statement.where(place > tuple_(created_at, after.row_id))
+            known = tuple_(created_at, after.row_id)
+            statement = statement.where(place < known if newest_first else place > known)
         return await self._db.scan(
             lambda c: [_task(row) for row in c.execute(statement, self._now())]
         )
@@ -175,24 +181,26 @@ class SqlTaskStore:
         return await self._db.scan(work)
 
     async def versions(self, row_ids: Collection[str]) -> Mapping[str, int]:
-        wanted = list(row_ids)
-
-        def work(connection: Connection) -> dict[str, int]:
-            found: dict[str, int] = {}
-            for start in range(0, len(wanted), _CHUNK):
-                chunk = {"at_row_ids": wanted[start : start + _CHUNK]}
-                found.update(
-                    (row_id, version)
-                    for row_id, version in connection.execute(self._sql.versions, chunk)
-                )
-            return found
-
-        return await self._db.scan(work)
+        return await self._db.scan(
+            lambda c: {row[0]: row[1] for row in _chunked(c, self._sql.versions, row_ids)}
+        )
 
     async def census(self) -> Mapping[str, int]:
         rows = await self._db.scan(lambda c: c.execute(self._sql.census).all())
         counts = {status.value: count for status, count, _ in rows}
         return counts | {"unsettled": sum(unsettled for s, _, unsettled in rows if s.final)}
+
+    async def unfinished(self) -> Mapping[str, int]:
+        rows = await self._db.scan(lambda c: c.execute(self._sql.unfinished).all())
+        return {backend: count for backend, count in rows}  # noqa: C416 - rows are no pairs to mypy
+
+    async def ever_held(self, row_ids: Collection[str]) -> Collection[str]:
+        statements = (self._sql.versions, self._sql.with_events)
+        return await self._db.scan(
+            lambda c: {
+                row[0] for statement in statements for row in _chunked(c, statement, row_ids)
+            }
+        )
 
     async def events(self, row_id: str) -> Sequence[tuple[datetime, Event]]:
         values = {"at_row_id": row_id}
@@ -276,6 +284,15 @@ class SqlTaskStore:
         for event in events:
             what = {"kind": event.kind, "status": event.status, "detail": event.detail}
             connection.execute(self._sql.insert_event, whose | what)
+
+
+def _chunked(
+    connection: Connection, statement: Any, row_ids: Collection[str]
+) -> Iterator[Sequence[Any]]:
+    """Run a statement for all these rows, as many at a time as there may be parameters."""
+    wanted = list(row_ids)
+    for start in range(0, len(wanted), _CHUNK):
+        yield from connection.execute(statement, {"at_row_ids": wanted[start : start + _CHUNK]})
 
 
 def _task(row: Sequence[Any]) -> Task:

@@ -70,6 +70,7 @@ class Statements:
             .where(row.hidden_at.is_(None), or_(row.expires_at.is_(None), row.expires_at > now))
             .order_by(row.created_at, row.row_id)
         )
+        self.newest = self.visible.order_by(None).order_by(row.created_at.desc(), row.row_id.desc())
         self.others_open = select(func.count()).select_from(
             select(row.row_id)
             .where(row.owner == bindparam("at_owner"), OPEN, row.row_id != bindparam("at_row_id"))
@@ -79,6 +80,8 @@ class Statements:
         self.census = select(row.status, func.count(), func.count().filter(UNSETTLED)).group_by(
             row.status
         )
+
+        self.unfinished = select(row.backend, func.count()).where(OPEN).group_by(row.backend)
 
         # What is due is found without a lock, and judged again once it is locked.
         some = select(row.due_at, row.row_id).where(at_backend, free).limit(at_most)
@@ -113,6 +116,11 @@ class Statements:
         self.drop_arguments = update(task_payloads).where(of_row).values(arguments=None)
 
         event = task_events.c
+        self.with_events = (
+            select(event.row_id)
+            .where(event.row_id.in_(bindparam("at_row_ids", expanding=True)))
+            .distinct()
+        )
         self.insert_event = insert(task_events).values(at=now)
         self.events = (
             select(event.at, event.kind, event.status, event.detail)

@@ -17,6 +17,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Connection,
     Dialect,
     ForeignKey,
     Index,
@@ -27,6 +28,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    event,
     text,
 )
 from sqlalchemy.types import TypeDecorator
@@ -172,12 +174,10 @@ tasks: Final = Table(
     CheckConstraint("attempts >= 0", name="attempts"),
     CheckConstraint("version >= 1", name="version"),
     Index("ix_tasks_list", "owner", "created_at", "row_id"),
-    Index(
-        "ix_tasks_due", "backend", "due_at", sqlite_where=DUE_AT_ALL, postgresql_where=DUE_AT_ALL
-    ),
+    Index("ix_tasks_due", "backend", "due_at", sqlite_where=DUE_AT_ALL),
     # Few rows: finds those whose due time a clock that jumped has put out of reach.
-    Index("ix_tasks_awake", "backend", "due_at", sqlite_where=OPEN, postgresql_where=OPEN),
-    Index("ix_tasks_open", "owner", sqlite_where=OPEN, postgresql_where=OPEN),
+    Index("ix_tasks_awake", "backend", "due_at", sqlite_where=OPEN),
+    Index("ix_tasks_open", "owner", sqlite_where=OPEN),
     Index(
         "uq_tasks_client_key",
         "owner",
@@ -185,9 +185,22 @@ tasks: Final = Table(
         "client_key",
         unique=True,
         sqlite_where=_KEYED,
-        postgresql_where=_KEYED,
     ),
 )
+
+
+@event.listens_for(metadata, "before_create")
+def _same_conditions(_: MetaData, connection: Connection, **__: object) -> None:
+    """Have PostgreSQL's partial indexes hold what SQLite's do.
+
+    Not by `postgresql_where` above: that imports PostgreSQL's dialect, 25 ms that SQLite has no use
+    for.
+    """
+    if connection.dialect.name == "postgresql":
+        for index in tasks.indexes:
+            where = index.dialect_options["sqlite"]["where"]
+            index.dialect_options["postgresql"]["where"] = where
+
 
 _INSTANTS: Final = tuple(column.key for column in tasks.columns if isinstance(column.type, Instant))
 

@@ -33,6 +33,8 @@ from workflow_bridge.adapter import (
     ExecutionRef,
     Failed,
     Json,
+    Listed,
+    Lists,
     Narrates,
     Queued,
     Rejected,
@@ -98,6 +100,24 @@ async def ended(subject: Subject, ref: ExecutionRef) -> Ended:
             if not isinstance(execution, Queued | Running):
                 return execution
             await anyio.sleep(_POLL_SECONDS)
+
+
+def _listing(adapter: Adapter) -> Lists:
+    if not isinstance(adapter, Lists):
+        pytest.skip("it does not list")
+    assert adapter.pages_per_second > 0
+    return adapter
+
+
+async def _all(adapter: Lists, workflow: str, prefix: str, since: datetime) -> list[Listed]:
+    found: list[Listed] = []
+    cursor: str | None = None
+    while True:
+        page = await adapter.list_executions(workflow, prefix=prefix, since=since, cursor=cursor)
+        found += page.executions
+        if page.cursor is None:
+            return found
+        cursor = page.cursor
 
 
 @pytest.mark.anyio
@@ -332,6 +352,42 @@ class AdapterContract:
         with pytest.raises(Unavailable):
             await adapter.stop(ref, "out of reach")
         assert await adapter.check({subject.echo: False})
+
+    # --- list ---
+
+    async def test_listing_gives_each_execution_with_the_prefix_once(
+        self, subject: Subject
+    ) -> None:
+        adapter = _listing(subject.adapter)
+        prefix = new_key()
+        payload, since = subject.adapter.prepare(subject.long, {}), datetime.now(UTC)
+        keys = [f"{prefix}-{number}" for number in range(5)]
+        for key in [*keys, new_key()]:
+            await subject.adapter.start(subject.long, payload, key=key)
+        found = await _all(adapter, subject.long, prefix, since - timedelta(minutes=1))
+        assert sorted(one.key for one in found) == keys
+        assert not any(one.ended for one in found)
+        assert all(one.created_at.utcoffset() == timedelta(0) for one in found)
+        await subject.adapter.stop(found[0].ref, "the test is over")
+        assert isinstance(await ended(subject, found[0].ref), Aborted)
+        again = await _all(adapter, subject.long, prefix, since - timedelta(minutes=1))
+        assert [one.ref for one in again if one.ended] == [found[0].ref]
+        for one in found[1:]:
+            await subject.adapter.stop(one.ref, "the test is over")
+
+    async def test_listing_goes_back_no_further_than_asked(self, subject: Subject) -> None:
+        adapter, key = _listing(subject.adapter), new_key()
+        payload = subject.adapter.prepare(subject.echo, {})
+        await subject.adapter.start(subject.echo, payload, key=key)
+        later = datetime.now(UTC) + timedelta(hours=1)
+        assert await _all(adapter, subject.echo, key, later) == []
+
+    async def test_listing_an_engine_out_of_reach_is_unavailable(self, subject: Subject) -> None:
+        if subject.unreachable is None:
+            pytest.skip("no unreachable adapter")
+        adapter, since = _listing(subject.unreachable), datetime.now(UTC)
+        with pytest.raises(Unavailable):
+            await adapter.list_executions(subject.echo, prefix="wb-", since=since)
 
     # --- check, narrate, close ---
 

@@ -23,7 +23,9 @@ from workflow_bridge.adapter import (
     ExecutionRef,
     Found,
     Json,
+    Listed,
     Narration,
+    Page,
     Problem,
     Queued,
     Rejected,
@@ -85,7 +87,7 @@ class _Fault:
 
 
 class FakeAdapter:
-    """Implements `Adapter` and `Narrates`.
+    """Implements `Adapter`, `Narrates` and `Lists`.
 
     ``behaviours`` are the workflows there are; with none given, any name is one that `runs`.
     ``pause`` is awaited inside every call, after it was recorded and before it has an effect.
@@ -120,6 +122,8 @@ class FakeAdapter:
         self._pause = pause
         self._faults: defaultdict[str, deque[_Fault]] = defaultdict(deque)
         self._made = 0
+
+        self.pages_per_second = 100.0
 
     # --- scripting ---
 
@@ -245,6 +249,25 @@ class FakeAdapter:
     def console_url(self, ref: ExecutionRef) -> str | None:
         """Return an address that leads nowhere."""
         return f"https://engine.invalid/{ref}"
+
+    # --- Lists ---
+
+    async def list_executions(
+        self, workflow: str, *, prefix: str, since: datetime, cursor: str | None = None
+    ) -> Page:
+        """List two at a time, whatever `find_lag` says."""
+        async with self._call("list_executions", workflow):
+            of_workflow = [e for e in self.executions.values() if e.workflow == workflow]
+            begin = int(cursor or 0)
+            end = begin + 2
+            return Page(
+                tuple(
+                    Listed(e.ref, e.key, e.created_at, e.has_ended)
+                    for e in of_workflow[begin:end]
+                    if e.key.startswith(prefix) and e.created_at >= since
+                ),
+                str(end) if end < len(of_workflow) else None,
+            )
 
     # --- the engine ---
 

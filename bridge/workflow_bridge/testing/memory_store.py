@@ -71,17 +71,27 @@ class MemoryTaskStore:
         return self._rows.get(row_id)
 
     async def page(
-        self, owner: str | None, *, after: Position | None, limit: int
+        self,
+        owner: str | None,
+        *,
+        after: Position | None,
+        limit: int,
+        newest_first: bool = False,
     ) -> Sequence[Task]:
         now = self.now()
+
+        def follows(place: tuple[datetime, str]) -> bool:
+            if after is None:
+                return True
+            known = (after.created_at, after.row_id)
+            return place < known if newest_first else place > known
+
         found = (
             row
             for row in self._rows.values()
-            if row.visible(now)
-            and owner in (None, row.owner)
-            and (after is None or _place(row) > (after.created_at, after.row_id))
+            if row.visible(now) and owner in (None, row.owner) and follows(_place(row))
         )
-        return sorted(found, key=_place)[:limit]
+        return sorted(found, key=_place, reverse=newest_first)[:limit]
 
     async def payload(self, row_id: str) -> Payload:
         return self._payloads.get(row_id, Payload())
@@ -157,6 +167,13 @@ class MemoryTaskStore:
         rows = self._rows.values()
         counts = Counter(row.status.value for row in rows)
         return {**counts, "unsettled": sum(row.final and not row.settled for row in rows)}
+
+    async def unfinished(self) -> Mapping[str, int]:
+        rows = self._rows.values()
+        return Counter(row.backend for row in rows if not (row.final and row.settled))
+
+    async def ever_held(self, row_ids: Collection[str]) -> Collection[str]:
+        return {row_id for row_id in row_ids if row_id in self._rows or row_id in self._events}
 
     async def events(self, row_id: str) -> Sequence[tuple[datetime, Event]]:
         return tuple(self._events.get(row_id, ()))

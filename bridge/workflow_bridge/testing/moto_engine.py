@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import threading
 import urllib.request
 from collections.abc import Mapping
 from types import TracebackType
@@ -31,6 +32,8 @@ class MotoEngine:
         self._port = port
         self._server: ThreadedMotoServer | None = None
         self._previous_port: str | None = None
+        self._client: Any = None
+        self._making = threading.Lock()
 
     @property
     def url(self) -> str:
@@ -56,6 +59,9 @@ class MotoEngine:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
         if self._server is not None:
             self._server.stop()
             self._server = None
@@ -66,14 +72,18 @@ class MotoEngine:
 
     def create_state_machine(self, name: str, definition: Mapping[str, Any]) -> str:
         """Create a STANDARD state machine from its Amazon States Language; return its ARN."""
-        client = self.client("stepfunctions")
-        try:
-            answer = client.create_state_machine(
-                name=name, definition=json.dumps(definition), roleArn=_ROLE
-            )
-        finally:
-            client.close()
+        answer = self.step_functions.create_state_machine(
+            name=name, definition=json.dumps(definition), roleArn=_ROLE
+        )
         return str(answer["stateMachineArn"])
+
+    @property
+    def step_functions(self) -> Any:
+        """A client that is made once, which takes longer than a hundred calls; leave it open."""
+        with self._making:
+            if self._client is None:
+                self._client = self.client("stepfunctions")
+            return self._client
 
     def client(self, service: str) -> Any:
         """Return a botocore client of this engine; the caller closes it."""

@@ -247,20 +247,22 @@ class StoreContract:
 
     # --- lists ------------------------------------------------------------------------------------
 
-    async def test_a_list_is_oldest_first_in_pages_without_gaps(
-        self, store: TaskStore, clock: ManualClock
+    @pytest.mark.parametrize("newest_first", [False, True])
+    async def test_a_list_is_in_order_of_creation_in_pages_without_gaps(
+        self, store: TaskStore, clock: ManualClock, newest_first: bool
     ) -> None:
         wanted = []
         for n in range(9):
             wanted.append(await added(store, f"t{n}"))
             if n % 3 == 0:  # some share their time of creation
                 clock.advance(MS)
-        wanted.sort(key=lambda task: (task.created_at, task.row_id))
+        wanted.sort(key=lambda task: (task.created_at, task.row_id), reverse=newest_first)
         found: list[Task] = []
         while page := await store.page(
             "local",
             after=Position(found[-1].created_at, found[-1].row_id) if found else None,
             limit=2,
+            newest_first=newest_first,
         ):
             found += page
         assert found == wanted
@@ -457,12 +459,17 @@ class StoreContract:
     async def test_a_due_time_that_a_jump_of_the_clock_put_far_ahead_counts_as_come(
         self, store: TaskStore, clock: ManualClock
     ) -> None:
-        await added(store, "asleep", due_at=store.now() + MAX_SLEEP)
-        await added(store, "kept", due_at=store.now() + MAX_SLEEP, status=Status.COMPLETED)
+        far = store.now() + MAX_SLEEP
+        await added(store, "asleep", due_at=far)
+        await added(store, "to stop", due_at=far, status=Status.CANCELLED)
+        await added(
+            store, "kept", due_at=far, status=Status.COMPLETED, start_settled_at=store.now()
+        )
         assert not await store.claim(["orders"], limit=9, lease=LEASE)
         clock.advance(-MS)
         assert await store.next_due(["orders"]) == store.now()
-        assert ids(await store.claim(["orders"], limit=9, lease=LEASE)) == ["asleep"]
+        claimed = await store.claim(["orders"], limit=9, lease=LEASE)
+        assert sorted(ids(claimed)) == ["asleep", "to stop"]
 
     async def test_no_lease_is_longer_than_the_longest(self, store: TaskStore) -> None:
         task = await added(store)
@@ -557,6 +564,22 @@ class StoreContract:
             "cancelled": 2,
             "unsettled": 2,
         }
+
+    async def test_what_is_not_over_is_counted_by_backend(self, store: TaskStore) -> None:
+        now = store.now()
+        assert dict(await store.unfinished()) == {}
+        await added(store, "1", backend="a")
+        await added(store, "2", backend="a", status=Status.CANCELLED, start_called_at=now)
+        await added(store, "3", backend="b", status=Status.COMPLETED, start_settled_at=now)
+        await added(store, "4", backend="c", hidden_at=now)
+        assert dict(await store.unfinished()) == {"a": 2, "c": 1}
+
+    async def test_what_was_removed_is_known_by_its_events(self, store: TaskStore) -> None:
+        there, gone = await added(store, "there"), await added(store, "gone")
+        assert await store.remove(gone)
+        asked = [there.row_id, gone.row_id, "0" * 32, *(f"{n:032x}" for n in range(1, 1200))]
+        assert set(await store.ever_held(asked)) == {there.row_id, gone.row_id}
+        assert set(await store.ever_held([])) == set()
 
     async def test_the_clock_is_the_databases_in_whole_milliseconds(
         self, store: TaskStore, clock: ManualClock
