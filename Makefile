@@ -4,13 +4,14 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+PEER   := $(VENV)/fastmcp/.ready
 
 # What runs the tests; `check` measures coverage with it. ARGS go to pytest: make test ARGS="-k cancel"
 RUN_TESTS ?= $(BIN)/python -m pytest
 ARGS      ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check conformance format clean
+.PHONY: help setup demo test check conformance bench format clean
 
 help: ## Show these commands
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -35,8 +36,19 @@ check: $(READY) ## Run what CI runs: format, lint, types, imports, tests with co
 	$(BIN)/coverage report
 
 conformance: $(READY) ## Run the official conformance suite; needs npm
-	npm ci --prefix tests/conformance
+	@mkdir -p build/conformance
+	@cp tests/conformance/package.json tests/conformance/package-lock.json build/conformance
+	npm ci --prefix build/conformance --ignore-scripts --no-audit --no-fund
 	$(BIN)/python tests/conformance/run.py
+
+bench: $(READY) $(PEER) ## Run the benches and print their tables; takes five minutes
+	@BENCH_FASTMCP_PYTHON=$(CURDIR)/$(VENV)/fastmcp/bin/python $(BIN)/python -m bench $(ARGS)
+
+$(PEER): $(READY)
+	$(PYTHON) -m venv $(VENV)/fastmcp
+	$(VENV)/fastmcp/bin/python -m pip install --quiet --disable-pip-version-check \
+		fastmcp-tasks==4.1.4
+	@touch $@
 
 format: $(READY) ## Format the code and mend what the linter can
 	$(BIN)/ruff check --fix .

@@ -107,6 +107,24 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
+class Listed:
+    """An execution in a list; ``ended`` says whether it has ended, in whatever way."""
+
+    ref: ExecutionRef
+    key: str
+    created_at: datetime
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a list; ``cursor`` asks for the next, and is None on the last."""
+
+    executions: tuple[Listed, ...]
+    cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One step an execution has entered; ``ended_at`` is None while it is in it."""
 
@@ -269,6 +287,24 @@ class Narrates(Protocol):
 
     def console_url(self, ref: ExecutionRef) -> str | None:
         """Return the page of the engine's console that shows it, without I/O."""
+        ...
+
+
+@runtime_checkable
+class Lists(Protocol):
+    """Can list the executions of a workflow, so that those without a task are found."""
+
+    pages_per_second: float
+    """How many pages the engine gives without refusing other callers theirs."""
+
+    async def list_executions(
+        self, workflow: str, *, prefix: str, since: datetime, cursor: str | None = None
+    ) -> Page:
+        """Return one page of those created at or after ``since`` whose key begins with ``prefix``.
+
+        In any order; a page may be empty and not be the last. Those that are not standard
+        executions with a key of their own may be left out.
+        """
         ...
 
 

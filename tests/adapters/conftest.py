@@ -33,12 +33,6 @@ def aws_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def moto() -> Iterator[MotoEngine]:
-    with MotoEngine() as engine:
-        yield engine
-
-
-@pytest.fixture(scope="session")
 def echo(moto: MotoEngine) -> str:
     return moto.create_state_machine("Echo", ECHO)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,10 +12,12 @@ from botocore.stub import Stubber
 
 from workflow_bridge.adapter import (
     Aborted,
+    AdapterError,
     ExecutionNotFound,
     ExecutionRef,
     Failed,
     Found,
+    Page,
     Rejected,
     Running,
     Started,
@@ -456,3 +458,71 @@ async def test_the_history_is_read_page_by_page_newest_first(stubbed: Stubbed) -
     narration = await stubbed.adapter.narrate(REF)
     assert narration.current == "A"
     assert narration.console_url is not None
+
+
+# --- list ---
+
+
+def item(name: str, status: str = "RUNNING", **keys: Any) -> dict[str, Any]:
+    ref = f"arn:aws:states:eu-west-1:123456789012:execution:Settle:{name}"
+    return {
+        "executionArn": ref,
+        "stateMachineArn": MACHINE,
+        "name": name,
+        "status": status,
+        "startDate": BEGAN,
+        **keys,
+    }
+
+
+@pytest.mark.parametrize("qualifier", ["", ":7", ":live"])
+async def test_all_executions_of_a_machine_are_listed_page_by_page(
+    stubbed: Stubbed, qualifier: str
+) -> None:
+    expected = {"stateMachineArn": MACHINE, "maxResults": 1000}
+    first = [item("wb-a"), item("by hand"), item("wb-b", "ABORTED", stopDate=ENDED)]
+    stubbed.retried.add_response(
+        "list_executions", {"executions": first, "nextToken": "n"}, expected
+    )
+    stubbed.retried.add_response(
+        "list_executions", {"executions": []}, expected | {"nextToken": "n"}
+    )
+
+    async def page(cursor: str | None) -> Page:
+        return await stubbed.adapter.list_executions(
+            MACHINE + qualifier, prefix="wb-", since=BEGAN, cursor=cursor
+        )
+
+    found = await page(None)
+    assert [(one.key, one.ended) for one in found.executions] == [("wb-a", False), ("wb-b", True)]
+    assert await page(found.cursor) == Page(())
+
+
+async def test_a_list_ends_where_nothing_younger_can_follow(stubbed: Stubbed) -> None:
+    since = BEGAN + timedelta(minutes=1)
+    young = item("wb-young", startDate=since)
+    long_ago = item("wb-old", "SUCCEEDED", stopDate=ENDED)
+    older = item("wb-older", "SUCCEEDED", startDate=BEGAN, stopDate=BEGAN)
+    redriven = item("wb-redriven", redriveDate=ENDED, redriveCount=1)
+    for last, goes_on in ((long_ago, True), (redriven, True), (older, False)):
+        stubbed.retried.add_response(
+            "list_executions", {"executions": [young, last], "nextToken": "n"}
+        )
+        page = await stubbed.adapter.list_executions(MACHINE, prefix="wb-", since=since)
+        assert [one.key for one in page.executions] == ["wb-young"]
+        assert (page.cursor is not None) is goes_on
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("AccessDeniedException", "states:ListExecutions is not allowed"),
+        ("StateMachineTypeNotSupported", "of type EXPRESS"),
+        ("StateMachineDoesNotExist", "does not exist"),
+        ("ThrottlingException", "fewer calls"),
+    ],
+)
+async def test_what_cannot_be_listed_is_told(stubbed: Stubbed, code: str, says: str) -> None:
+    stubbed.refused("list_executions", code)
+    with pytest.raises(AdapterError, match=says):
+        await stubbed.adapter.list_executions(MACHINE, prefix="wb-", since=BEGAN)

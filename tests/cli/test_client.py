@@ -125,6 +125,8 @@ async def test_cancelling_names_the_original_request_and_polling_goes_on_until_t
         finished = await call.wait()
     (frame,) = peer.requests("notifications/cancelled")
     assert frame["params"]["requestId"] == peer.call_id
+    related = frame["params"]["_meta"]["modelcontextprotocol.io/related-task"]
+    assert related == {"taskId": "x"}
     assert finished.status == "cancelled"
     assert not finished.succeeded
     assert len(peer.requests("tasks/get")) == 3
@@ -213,3 +215,20 @@ def test_odd_answers_are_read_with_sense(
 def test_an_answer_without_a_status_is_not_taken_for_a_task() -> None:
     with pytest.raises(wire.Unspeakable):
         wire.state({"taskId": "x"}, "x")
+
+
+@pytest.mark.parametrize("code", [-32000, -32800], ids=["lost", "cancelled"])
+async def test_a_request_that_ends_without_an_answer_is_not_the_end_of_its_task(code: int) -> None:
+    states = [task("x", "working", 50), task("x", "working", 50), task("x", "completed")]
+    peer = Peer(answers={"tasks/get": list(states), "tasks/result": [RESULT]})
+    finished: list[Finished] = []
+    async with connected(peer) as client, anyio.create_task_group() as group:
+        call = await client.start("t", task_id="x")
+
+        async def wait() -> None:
+            finished.append(await call.wait())
+
+        group.start_soon(wait)
+        await peer.say({"id": peer.call_id, "error": {"code": code, "message": "gone"}})
+    assert finished[0].succeeded
+    assert finished[0].error is None

@@ -67,5 +67,16 @@ def test_serving_imports_neither_an_sdk_nor_what_only_other_commands_need(tmp_pa
     modules, done = _imported("serve", "-c", str(config))
     assert done.returncode == 0
     assert "mcp.server.lowlevel" in modules
-    unwanted = {"alembic", "boto3", "botocore", "rich.console", "moto", "workflow_bridge.client"}
+    unwanted = {
+        "alembic",
+        "boto3",
+        "botocore",
+        "moto",
+        "psycopg",
+        "rich.console",
+        "sqlalchemy.dialects.postgresql",
+        "sqlalchemy.orm",
+        "workflow_bridge.client",
+        "workflow_bridge.http",
+    }
     assert modules.isdisjoint(unwanted)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,8 +13,8 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.cli.conftest import Told
 from workflow_bridge.adapter import ExecutionRef
-from workflow_bridge.cli.running import run
 from workflow_bridge.core import step as steps
 from workflow_bridge.core.task import Dialect, OutcomeKind, Payload, Status, Task, new_row_id
 from workflow_bridge.store import open_store
@@ -70,19 +69,6 @@ def filled(url: str) -> str:
 
     anyio.run(fill)
     return url
-
-
-@pytest.fixture
-def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    def tell(*args: str) -> tuple[int, str, str]:
-        code = run(list(args))
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return tell
-
-
-Told = Callable[..., tuple[int, str, str]]
 
 
 def test_the_list_is_a_table_with_the_newest_first(filled: str, told: Told) -> None:

@@ -35,7 +35,7 @@ def table(heading: str) -> str:
 def test_the_example_is_accepted(tmp_path: Path) -> None:
     path = tmp_path / "bridge.yaml"
     path.write_text(EXAMPLE)
-    config = load(path, {})
+    config = load(path, {"DATABASE_PASSWORD": "p"})
     assert config.tools["settle_order"].backend == "orders"
     validator = Draft202012Validator(json_schema())
     assert list(validator.iter_errors(yaml.safe_load(EXAMPLE))) == []
@@ -55,7 +55,7 @@ def test_the_example_has_every_key_with_its_default() -> None:
         return at(values, path)
 
     for path in keys(Root):
-        assert at(data, path) == written(Root, path), path
+        assert path == "database.url" or at(data, path) == written(Root, path), path
     for path in keys(ToolKeys):
         assert path in tool
         if path not in {"workflow", "description", "title", "input_schema", "output_schema",

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
+from pydantic import BaseModel
 
 from tests.config.adapters import kinds
 from tests.config.test_loading import FULL, SMALLEST
 from workflow_bridge.config import Kinds, json_schema
+from workflow_bridge.config.docstrings import docstrings
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +98,26 @@ def test_defaults_are_shown_as_they_would_be_written() -> None:
     assert definitions["tool"]["properties"]["max_text"]["default"] == "100KB"
     assert definitions["Limits"]["properties"]["create"]["default"] == "10/s"
     assert definitions["KeepAliveLimits"]["properties"]["default"]["default"] == "1d"
+
+
+def test_keys_are_described_in_the_words_of_their_models() -> None:
+    schema = json_schema()
+    definitions = schema["$defs"]
+    bounds = definitions.pop("KeepAliveLimits")["properties"]
+    assert bounds["default"]["description"] == "Where neither the client nor the tool says."
+    for name in ("server", "limits", "retention", "delete"):
+        del schema["properties"][name]
+    adapter = definitions["backend"].pop("allOf")[0]["then"]
+    for model in (schema, adapter, *definitions.values()):
+        for key, value in model["properties"].items():
+            described = value is True or "$ref" in value or value.get("description")
+            assert described, key
+    assert adapter["properties"]["role_arn"]["description"].startswith("Role to assume")
+
+
+def test_a_model_whose_source_is_not_at_hand_goes_without_descriptions() -> None:
+    made = type("Made", (BaseModel,), {"__annotations__": {"x": int}})
+    assert docstrings(made) == {}
 
 
 def test_it_covers_the_installed_kinds() -> None:

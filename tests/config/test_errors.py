@@ -26,6 +26,10 @@ backends:
 """
 """Nine lines; what a test puts before them starts at line 1, what it puts behind at line 10."""
 
+SUPPORTED = "must be `sqlite`, `sqlite:///` and the path of a file, or `postgresql://…`"
+POSTGRES = "postgresql://user:password@host:port/database"
+ESCAPED = "write %40 for @, %3A for :, %2F for /, %23 for # and %3F for ? in user and password"
+
 
 def told(issues: list[Issue]) -> list[str]:
     return [f"{issue.line}:{issue.column} {issue.path}: {issue.message}" for issue in issues]
@@ -201,23 +205,54 @@ def test_everything_wrong_is_reported_at_once_in_order_of_place(problems: Proble
         ("database: 5", "1:11 database: must be text, is a number: put it in quotes"),
         (
             "database: mysql://u:pw@h/d",
-            "1:11 database: must be `sqlite`, or `sqlite:///` and the path of a file",
+            f"1:11 database: {SUPPORTED}",
         ),
         (
-            "database: postgresql://u:pw@h/d",
-            "1:11 database: PostgreSQL is not in this version; use sqlite",
+            "database: postgresql+asyncpg://u:pw@h/d",
+            "1:11 database: PostgreSQL is spoken to by psycopg alone: say"
+            " postgresql://user:password@host:port/database",
+        ),
+        ("database: postgresql://u:p w@h/d", f"1:11 database: must be {POSTGRES}, without blanks"),
+        ("database: 'postgresql://'", f"1:11 database: must be {POSTGRES}"),
+        ("database: postgresql://u:p@w@h/d", f"1:11 database: must be {POSTGRES}; {ESCAPED}"),
+        ("database: postgresql://u:p/w@h/d", f"1:11 database: must be {POSTGRES}; {ESCAPED}"),
+        ("database: postgresql://u:p#w@h/d", f"1:11 database: must be {POSTGRES}; {ESCAPED}"),
+        ("database: postgresql://h:port/d", f"1:11 database: must be {POSTGRES}; {ESCAPED}"),
+        ("database: [sqlite]", "1:11 database: must be text, is a list"),
+        ("database: {pool: {}}", "1:1 database.url: is missing"),
+        ("database: {url: 5}", "1:17 database.url: must be text, is a number: put it in quotes"),
+        (
+            "database: {url: mysql://u:pw@h/d}",
+            f"1:17 database.url: {SUPPORTED}",
         ),
         (
-            "database: postgresql+psycopg://u:pw@h/d",
-            "1:11 database: PostgreSQL is not in this version; use sqlite",
+            "database: {url: sqlite, pool: {size: 5}}",
+            "1:25 database.pool: SQLite has no pool of connections: leave it out, or name"
+            " postgresql://…",
+        ),
+        (
+            "database: {url: postgresql://h/d, pool: {idel: 5m}}",
+            "1:42 database.pool.idel: unknown key; did you mean 'idle'?",
+        ),
+        (
+            "database: {url: postgresql://h/d, pol: {}}",
+            "1:35 database.pol: unknown key; did you mean 'pool'?",
+        ),
+        (
+            "database: {url: postgresql://h/d, pool: {idle: 5}}",
+            "1:48 database.pool.idle: '5' needs a unit: say 5s or 5ms",
+        ),
+        (
+            "database: {url: postgresql://h/d, pool: {size: 1}}",
+            "1:48 database.pool.size: must be greater than or equal to 2",
         ),
         (
             "database: bridge.db",
-            "1:11 database: must be `sqlite`, or `sqlite:///` and the path of a file",
+            f"1:11 database: {SUPPORTED}",
         ),
         (
             "database: sqlite://bridge.db",
-            "1:11 database: must be `sqlite`, or `sqlite:///` and the path of a file",
+            f"1:11 database: {SUPPORTED}",
         ),
         (
             "database: 'sqlite:///:memory:'",
@@ -604,7 +639,9 @@ class TestSecrets:
         ("line", "says"),
         [
             ("database: ${S}", "must be `sqlite`"),
-            ("database: postgresql://u:${S}@h/d", "PostgreSQL is not in this version"),
+            ("database: {url: '${S}'}", "must be `sqlite`"),
+            ("database: {url: 'postgresql://h/d', pool: {size: '${S}'}}", "is text"),
+            ("database: postgresql://u:${S}@@h/d", "write %40 for @"),
             ("database: sqlite:///${S}", "must name a file without"),
             ("include: ['${S}.yaml']", "variables are not supported here"),
             ("server: {transport: '${S}'}", "must be 'stdio' or 'http'"),

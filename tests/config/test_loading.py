@@ -11,7 +11,7 @@ from sqlalchemy.engine import make_url
 
 from tests.config.adapters import Plain, PlainSettings, kinds
 from tests.config.conftest import Load
-from workflow_bridge.config import open_adapters
+from workflow_bridge.config import Database, Pool, open_adapters
 
 SMALLEST = """
     backends:
@@ -91,7 +91,8 @@ def test_the_defaults_are_the_documented_ones(read: Load) -> None:
         "max_sessions": 2000,
         "session_idle": "30m",
         "dialects": ("a",),
-        "plain_call": {"max_wait": "45s"},
+        "sessions": "stateful",
+        "plain_call": {"max_wait": "45s", "facade": True},
     }
     assert config.limits.model_dump() == {
         "create": "10/s",
@@ -115,7 +116,7 @@ def test_the_defaults_are_the_documented_ones(read: Load) -> None:
 
 def test_every_key_arrives(read: Load, tmp_path: Path) -> None:
     config = read(FULL)
-    assert make_url(config.database).database == str(tmp_path / "state/bridge.db")
+    assert make_url(config.database.url).database == str(tmp_path / "state/bridge.db")
     assert (config.server.transport, config.server.host) == ("http", "::")
     assert (config.server.port, config.server.isolation) == (9090, "none")
     assert config.server.allowed_hosts == ("bridge.example.com", "10.0.0.7:9090")
@@ -153,8 +154,8 @@ def test_adapters_are_made_from_their_own_keys(read: Load) -> None:
 
 
 def test_sqlite_alone_is_left_to_the_store(read: Load) -> None:
-    assert read(SMALLEST).database == "sqlite"
-    assert read(f"database: sqlite\n{dedent(SMALLEST)}").database == "sqlite"
+    assert read(SMALLEST).database.url == "sqlite"
+    assert read(f"database: sqlite\n{dedent(SMALLEST)}").database.url == "sqlite"
 
 
 @pytest.mark.parametrize(
@@ -170,7 +171,28 @@ def test_a_database_path_is_relative_to_the_file(
     read: Load, tmp_path: Path, text: str, file: str
 ) -> None:
     config = read(f"database: {text}\n{dedent(SMALLEST)}", {"STATE": "/state"})
-    assert make_url(config.database).database == file.format(folder=tmp_path)
+    assert make_url(config.database.url).database == file.format(folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://bridge:${PASSWORD}@db.internal:6432/bridge?sslmode=require",
+        "postgresql+psycopg://bridge@[::1]/bridge",
+        "postgres:///bridge",
+        "postgresql://u@/bridge?host=%2Fvar%2Frun%2Fpostgresql",
+        "postgresql://u@/bridge?host=/var/run/postgresql",
+    ],
+)
+def test_a_server_is_named_as_it_is_with_or_without_a_pool(read: Load, url: str) -> None:
+    env = {"PASSWORD": "hunter2"}
+    expected = url.replace("${PASSWORD}", "hunter2")
+    plain = read(f"database: {url}\n{dedent(SMALLEST)}", env).database
+    assert (plain.url, plain.pool) == (expected, Pool())
+    keys = f"{{url: '{url}', pool: {{size: 20, idle: 1m}}}}"
+    pooled = read(f"database: {keys}\n{dedent(SMALLEST)}", env).database
+    assert pooled == Database(url=expected, pool=Pool(size=20, idle=timedelta(minutes=1)))
+    assert "hunter2" not in repr(plain)
 
 
 def test_secrets_are_not_in_the_text_of_a_configuration(read: Load) -> None:

@@ -52,3 +52,14 @@ def test_an_address_from_the_environment_is_not_shown(problems: Problems) -> Non
     text = f"{SMALLEST}\n    server: {{transport: http, host: '${{H}}'}}\n"
     (issue,) = problems(text, {"H": "bridge.secret"})
     assert issue.message == "must be an IP address or localhost (its value comes from ${H})"
+
+
+@pytest.mark.parametrize("isolation", ["auto", "session"])
+def test_without_sessions_all_have_to_see_all(
+    read: Load, problems: Problems, isolation: str
+) -> None:
+    (issue,) = problems(server(f"sessions: stateless, isolation: {isolation}"))
+    assert issue.path == "server.sessions"
+    assert "isolation: none" in issue.message
+    made = read(server("sessions: stateless, isolation: none")).server
+    assert made.sessions == "stateless"

@@ -34,24 +34,17 @@ MACHINES: dict[str, dict[str, Any]] = {
     "long": {"StartAt": "Sleep", "States": {"Sleep": _wait(600, "Say"), "Say": DONE}},
 }
 
-# Each moment of `test_killed` counts the executions of a machine of its own.
-MACHINES |= dict.fromkeys(("created", "starting", "running", "ended"), MACHINES["slow"])
-
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="session")
-def moto() -> Iterator[MotoEngine]:
-    with MotoEngine() as engine:
-        yield engine
-
-
 @pytest.fixture
-def engine(moto: MotoEngine) -> Engine:
+def engine(moto: MotoEngine, request: pytest.FixtureRequest) -> Engine:
+    """Machines of the test's own; a module may name more that are slow in ``SLOW``."""
     number = next(_numbers)
+    more = dict.fromkeys(getattr(request.module, "SLOW", ()), MACHINES["slow"])
     machines = {
         name: moto.create_state_machine(f"{name}-{number}", definition)
-        for name, definition in MACHINES.items()
+        for name, definition in {**MACHINES, **more}.items()
     }
     return Engine(moto, machines)
 

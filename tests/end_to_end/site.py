@@ -62,11 +62,8 @@ class Engine:
         return await anyio.to_thread.run_sync(self._executions, arn)
 
     def _executions(self, arn: str) -> dict[str, str]:
-        client = self.moto.client("stepfunctions")
-        try:
-            found = client.list_executions(stateMachineArn=arn, maxResults=1000)["executions"]
-        finally:
-            client.close()
+        answer = self.moto.step_functions.list_executions(stateMachineArn=arn, maxResults=1000)
+        found = answer["executions"]
         names = [one["name"] for one in found]
         assert len(names) == len(set(names))
         return {one["name"]: one["status"] for one in found}
@@ -79,7 +76,7 @@ class Site:
         self,
         folder: Path,
         engine: Engine,
-        database: Path,
+        migrated: Path,
         *,
         endpoint: str | None = None,
         **keys: Any,
@@ -88,7 +85,7 @@ class Site:
         self.engine = engine
         self.config = folder / "bridge.yaml"
         self.database = folder / "bridge.db"
-        shutil.copy(database, self.database)
+        shutil.copy(migrated, self.database)
         self.log = folder / "log.jsonl"
         tools = {
             name: {
@@ -143,7 +140,7 @@ class Site:
         return [line for line in lines if line["event"] == name]
 
     def run(
-        self, *args: str, stdin: str = "", timeout: float = 60
+        self, *args: str, stdin: str = "", timeout: float = 60, env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run a command of the bridge to its end."""
         return subprocess.run(
@@ -151,7 +148,7 @@ class Site:
             input=stdin,
             capture_output=True,
             text=True,
-            env={**self.env, "WORKFLOW_BRIDGE_CONFIG": str(self.config)},
+            env={**self.env, "WORKFLOW_BRIDGE_CONFIG": str(self.config), **(env or {})},
             cwd=self.folder,
             timeout=timeout,
             check=False,

@@ -13,6 +13,7 @@ import anyio
 import pytest
 
 from tests.end_to_end.site import Site, eventually
+from workflow_bridge.config import RESERVED_TOOLS
 
 HELLO: list[dict[str, Any]] = [
     {
@@ -99,7 +100,7 @@ def test_stdout_carries_nothing_but_the_protocol_and_stderr_nothing_but_json(sit
     with _raw(site) as process:
         _send(process, {"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}})
         tools = _answer(process)["result"]["tools"]
-        assert {tool["name"] for tool in tools} == set(site.engine.machines)
+        assert {tool["name"] for tool in tools} == {*site.engine.machines, *RESERVED_TOOLS}
         process.send_signal(signal.SIGTERM)
         process.wait(10)
         assert process.stdout is not None

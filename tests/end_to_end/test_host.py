@@ -10,6 +10,7 @@ from mcp.client.session import ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from tests.end_to_end.site import Site
+from workflow_bridge.config import RESERVED_TOOLS
 from workflow_bridge.testing.moto_engine import CREDENTIALS
 
 pytestmark = pytest.mark.anyio
@@ -27,7 +28,7 @@ async def test_a_host_with_an_ordinary_client_gets_tools_and_results(site: Site)
         hello = await session.initialize()
         assert hello.server_info.name == "workflow-bridge"
         tools = {tool.name: tool for tool in (await session.list_tools()).tools}
-        assert set(tools) == set(site.engine.machines)
+        assert set(tools) == {*site.engine.machines, *RESERVED_TOOLS}
         assert tools["echo"].input_schema == {"type": "object"}
         result = await session.call_tool("echo", {"n": 1})
     assert result.structured_content == {"n": 1}

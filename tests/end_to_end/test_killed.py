@@ -14,6 +14,8 @@ from workflow_bridge.testing.fault_proxy import FaultProxy, Hold, Status
 pytestmark = pytest.mark.anyio
 
 IDS = ["one", "two", "three"]
+SLOW = ("created", "starting", "running", "ended")
+"""Each moment counts the executions of a machine of its own."""
 
 
 @pytest.mark.case("D1", "D3", "S6", "T1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 
 import anyio
 import pytest
@@ -42,6 +43,39 @@ async def test_two_bridges_and_the_command_line_share_a_database(site: Site) -> 
     executions = await site.engine.executions(site.engine.machines["slow"])
     assert executions == dict.fromkeys(keys, "SUCCEEDED")
     assert "locked" not in site.log.read_text()
+
+
+def _upgraded_by_a_newer_build(site: Site) -> None:
+    """What a migration that only expands does."""
+    with sqlite3.connect(site.database, isolation_level=None) as database:
+        database.execute("BEGIN IMMEDIATE")
+        database.execute("ALTER TABLE tasks ADD COLUMN priority INTEGER")
+        database.execute("CREATE INDEX ix_tasks_priority ON tasks (priority)")
+        database.execute("UPDATE alembic_version SET version_num = '9999'")
+        database.execute("COMMIT")
+    database.close()
+
+
+@pytest.mark.case("Q1")
+async def test_a_newer_build_upgrades_the_database_under_one_that_runs(site: Site) -> None:
+    async with site.served() as bridge:
+        before = await bridge.client.start("slow", {"id": "before"}, task_id="before")
+        await anyio.to_thread.run_sync(_upgraded_by_a_newer_build, site)
+        await _create_one(bridge, "after", "slow")
+        assert (await before.wait()).succeeded
+        assert (await bridge.client.result("before")).structured_content == {"id": "before"}
+        await bridge.client.delete("before")
+        listed = {task.task_id: task.status async for task in bridge.client.list()}
+        assert listed == {"after": "completed"}
+        # Whoever comes now, and does not know the schema, leaves it alone and says why.
+        done = await site.command("serve")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "is newer than this build" in done.stderr
+        (checked,) = json.loads((await site.command("check", "--json")).stdout)
+        assert "is newer than this build" in checked["message"]
+        await _create_one(bridge, "still", "echo")
+    executions = await site.engine.executions(site.engine.machines["slow"])
+    assert list(executions.values()) == ["SUCCEEDED"] * 2
 
 
 async def test_a_task_started_by_one_bridge_is_cancelled_from_the_command_line(site: Site) -> None:

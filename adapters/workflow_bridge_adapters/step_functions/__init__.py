@@ -21,6 +21,7 @@ from workflow_bridge.adapter import (
     Found,
     Json,
     Narration,
+    Page,
     Problem,
     Queued,
     Rejected,
@@ -34,6 +35,7 @@ from workflow_bridge_adapters.step_functions.calls import RUN_TIMEOUT, Calls
 from workflow_bridge_adapters.step_functions.check import problems_of
 from workflow_bridge_adapters.step_functions.errors import Call, NameTaken, PayloadLocked
 from workflow_bridge_adapters.step_functions.history import Event, steps_from
+from workflow_bridge_adapters.step_functions.listing import page_from
 from workflow_bridge_adapters.step_functions.outcomes import execution_from, same_input, utc
 from workflow_bridge_adapters.step_functions.settings import StepFunctionsSettings
 
@@ -46,17 +48,20 @@ MAX_INPUT_BYTES = 262_144
 _MAX_CAUSE = 32_768
 _HISTORY_PAGES = 3
 _HISTORY_PAGE = 1000
+_LIST_PAGE = 1000
 
 _log = logging.getLogger(__name__)
 
 
 class StepFunctions:
-    """Implements `Adapter`, `RunsInline` and `Narrates` for one account and region."""
+    """Implements `Adapter`, `RunsInline`, `Narrates` and `Lists` for one account and region."""
 
     Settings = StepFunctionsSettings
 
     start_is_idempotent = True
     run_timeout: timedelta = RUN_TIMEOUT
+    pages_per_second = 1.0
+    """The account has 2 to 5, by region, for all who list executions in it."""
 
     def __init__(self, settings: StepFunctionsSettings, *, sdk: Sdk | None = None) -> None:
         self._settings = settings
@@ -164,6 +169,18 @@ class StepFunctions:
     def console_url(self, ref: ExecutionRef) -> str | None:
         """Return the page in the AWS console; an emulator has none."""
         return None if self._settings.endpoint_url else arns.console_url(ref)
+
+    async def list_executions(
+        self, workflow: str, *, prefix: str, since: datetime, cursor: str | None = None
+    ) -> Page:
+        """List those of the state machine itself, whichever version or alias started them."""
+        request: dict[str, object] = {
+            "stateMachineArn": _machine(workflow).plain,
+            "maxResults": _LIST_PAGE,
+        }
+        if cursor is not None:
+            request["nextToken"] = cursor
+        return page_from(await self._calls(Call.LIST, request), prefix=prefix, since=since)
 
     async def check(self, workflows: Mapping[str, bool]) -> list[Problem]:
         """Look at every state machine, and try the permissions that can be tried harmlessly."""

@@ -68,6 +68,11 @@ class StateMachineArn:
             arn["partition"], arn["region"], arn["account"], machine["name"], machine["qualifier"]
         )
 
+    @property
+    def plain(self) -> str:
+        """The state machine itself, whichever of its versions or aliases this is."""
+        return f"arn:{self.partition}:states:{self.region}:{self.account}:stateMachine:{self.name}"
+
     def execution(self, key: str) -> ExecutionRef:
         """Return the ARN of the STANDARD execution called ``key``; no qualifier is part of it."""
         return ExecutionRef(

@@ -31,6 +31,7 @@ class Call(StrEnum):
     STOP = "StopExecution"
     NARRATE = "GetExecutionHistory"
     CHECK = "DescribeStateMachine"
+    LIST = "ListExecutions"
 
     @property
     def starts(self) -> bool:
@@ -109,6 +110,12 @@ MEANINGS: Mapping[Call, Mapping[str, Meaning]] = {
     Call.STOP: {**_EXECUTION, **_KMS_ON_READ},
     Call.NARRATE: {**_EXECUTION, **_KMS_ON_READ, "InvalidToken": Meaning.TRANSIENT},
     Call.CHECK: {**_MACHINE, **_KMS_ON_READ},
+    Call.LIST: {
+        **_MACHINE,
+        "InvalidToken": Meaning.TRANSIENT,
+        "ResourceNotFound": Meaning.REFUSED,
+        "StateMachineTypeNotSupported": Meaning.REFUSED,
+    },
 }
 
 COMMON: Mapping[str, Meaning] = {
@@ -165,10 +172,12 @@ _REFUSALS: Mapping[str, str] = {
     "InvalidName": "Step Functions does not accept the name of the execution.",
     "KmsAccessDeniedException": "The state machine's KMS key may not be used by this backend.",
     "KmsInvalidStateException": "The state machine's KMS key is disabled or being deleted.",
+    "ResourceNotFound": "The state machine does not exist, or not in this region.",
     "StateMachineTypeNotSupported": (
         "The state machine is of type STANDARD and cannot run inline: set mode: standard."
     ),
 }
+_EXPRESS_KEEPS_NOTHING = "The state machine is of type EXPRESS, whose executions cannot be listed."
 
 _UNREACHABLE = "Step Functions cannot be reached."
 _LOST = "The answer of Step Functions was lost: the execution may or may not have been started."
@@ -253,7 +262,10 @@ def _error(meaning: Meaning, call: Call, code: str, retry_after: timedelta | Non
             text = f"states:{call} is not allowed for this backend's credentials."
             return Rejected(text, error="AccessDenied") if call.starts else Denied(text)
         case Meaning.REFUSED:
-            return Rejected(_REFUSALS[code], error=code)
+            text = _REFUSALS[code]
+            if call is Call.LIST and code == "StateMachineTypeNotSupported":
+                text = _EXPRESS_KEEPS_NOTHING
+            return Rejected(text, error=code)
         case Meaning.NAME_TAKEN:
             return NameTaken(
                 "An execution of the same name but with other input exists already.",

@@ -1,51 +1,43 @@
-"""``workflow-bridge call``: a real MCP client that starts a bridge of its own."""
+"""``workflow-bridge call``: a real MCP client, of a bridge of its own or of one over HTTP."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import tempfile
-from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import anyio
-import anyio.abc
 import click
 
 from workflow_bridge.cli import composing, options
-from workflow_bridge.cli.exits import INTERRUPTED, OK, PROBLEM, Stop
-from workflow_bridge.cli.live import Reporter, age_exactly
-from workflow_bridge.cli.output import emit, note
+from workflow_bridge.cli.calling import Caller, Order, OverHttp
+from workflow_bridge.cli.completion import complete_tool
+from workflow_bridge.cli.exits import Stop
 
 if TYPE_CHECKING:
-    from workflow_bridge.client import Call, Finished, TaskClient
-
-CANCEL_PATIENCE: Final = 30.0
-"""Seconds that we wait for a cancelled task to end."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Order:
-    """What the command line asks for."""
-
-    config: Path
-    tool: str
-    arguments: dict[str, Any]
-    task_id: str | None
-    keep_alive: timedelta | None
-    detach: bool
-    as_json: bool
-    quiet: bool
+    from workflow_bridge.config import Server
 
 
 @click.command("call")
-@click.argument("tool")
+@click.argument("tool", shell_complete=complete_tool)
 @click.argument("arguments", default="{}", metavar="[JSON|@FILE|-]")
 @options.config_option
+@click.option("--url", metavar="URL", help="Call the bridge that listens there (http://…/mcp).")
+@click.option(
+    "--token-env",
+    metavar="VARIABLE",
+    help="Over HTTP: the environment variable that holds a bearer token.",
+)
+@click.option(
+    "--header-env",
+    "headers",
+    metavar="NAME=VARIABLE",
+    multiple=True,
+    help="Over HTTP: a header, and the environment variable that holds its value.",
+)
 @click.option("--task-id", help="The id of the task; a random one if left out.")
 @click.option(
     "--keep-alive", metavar="DURATION", help="How long to keep the result, as in 30m or 7d."
@@ -58,6 +50,9 @@ def command(
     tool: str,
     arguments: str,
     config: Path,
+    url: str | None,
+    token_env: str | None,
+    headers: tuple[str, ...],
     task_id: str | None,
     keep_alive: str | None,
     detach: bool,
@@ -66,164 +61,82 @@ def command(
 ) -> int:
     """Call TOOL with JSON arguments, as a task, and follow it to its end.
 
-    Prints the result on stdout; --json prints the whole CallToolResult. Exit code 1 says that the
-    task did not end well. Ctrl-C cancels the task and waits until it is; a second Ctrl-C leaves at
-    once.
+    Starts a bridge of its own; with --url, or a configuration of `transport: http`, it calls the
+    one that listens there. Prints the result on stdout; --json prints the whole CallToolResult.
+    Exit code 1 says that the task did not end well. Ctrl-C cancels the task and waits until it is;
+    a second Ctrl-C leaves at once.
     """
-    if composing.load_config(config).server.transport != "stdio":
-        raise Stop(
-            "`call` starts a bridge of its own over stdio, and this configuration is for HTTP: name"
-            " one with `server: {transport: stdio}` and the same database"
+    server = None if url else composing.load_config(config).server
+    over_http = None
+    if server is None or server.transport == "http":
+        over_http = OverHttp(
+            url=_endpoint(url) if server is None else _listening(server),
+            headers=_headers(token_env, headers),
         )
-    order = _Order(
+    elif token_env or headers:
+        raise Stop("--token-env and --header-env are for HTTP: name the bridge with --url")
+    order = Order(
         config=config,
+        over_http=over_http,
         tool=tool,
         arguments=_arguments(arguments),
         task_id=task_id,
-        keep_alive=None if keep_alive is None else _duration(keep_alive),
+        keep_alive=None if keep_alive is None else options.duration(keep_alive, "--keep-alive"),
         detach=detach,
         as_json=as_json,
         quiet=quiet,
     )
     with tempfile.TemporaryFile("w+", errors="replace") as log:
-        return anyio.run(_Caller(order, log).run)
+        return anyio.run(Caller(order, log).run)
 
 
-class _Caller:
-    """One call, from connecting to printing."""
+def _endpoint(url: str | None) -> str:
+    """Judge a URL; one without a path means the bridge's own."""
+    from urllib.parse import urlsplit
 
-    def __init__(self, order: _Order, log: IO[str]) -> None:
-        self._order = order
-        self._log = log
-        self._reporter = Reporter(order.tool, quiet=order.quiet)
-        self._call: Call | None = None
-        self._interrupted = False
+    try:
+        parts = urlsplit(url or "")
+        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        known = False
+    if not known:
+        raise Stop("--url: must be http://HOST:PORT/mcp, or https://…")
+    if parts.username or parts.password:
+        raise Stop("--url: must not hold credentials; see --token-env and --header-env")
+    return parts._replace(path=parts.path if parts.path.strip("/") else "/mcp").geturl()
 
-    async def run(self) -> int:
-        from mcp.client.stdio import StdioServerParameters
-        from mcp.shared.exceptions import MCPError
-        from mcp_types import CONNECTION_CLOSED
 
-        from workflow_bridge.client import connect_stdio
-
-        server = StdioServerParameters(
-            command=sys.executable,
-            args=["-m", "workflow_bridge", "serve", "-c", str(self._order.config)],
-            env=dict(os.environ),
+def _listening(server: Server) -> str:
+    """Return where the bridge of this configuration can be reached from this machine."""
+    if server.port == 0:
+        raise Stop(
+            "the bridge of this configuration listens on any free port: name it with --url, as its"
+            " log line `listening` does"
         )
-        errlog = sys.stderr if "--debug" in sys.argv else self._log
-        try:
-            with self._reporter:
-                async with connect_stdio(server, errlog=errlog) as client:  # type: ignore[arg-type]
-                    return await self._follow(client)
-        except (MCPError, ExceptionGroup) as exc:
-            error = _innermost(exc)
-            if not isinstance(error, MCPError):
-                raise
-            if error.code == CONNECTION_CLOSED:
-                raise self._bridge_ended() from None
-            raise Stop(error.message, PROBLEM) from None
-
-    async def _follow(self, client: TaskClient) -> int:
-        finished: Finished | None = None
-        async with anyio.create_task_group() as group:
-            await group.start(self._watch_for_interrupt, group.cancel_scope)
-            self._reporter.called()
-            self._call = await client.start(
-                self._order.tool,
-                self._order.arguments,
-                task_id=self._order.task_id,
-                keep_alive=self._order.keep_alive,
-                on_progress=self._reporter.progress,
-            )
-            self._reporter.created(self._call.task_id)
-            if not self._order.detach:
-                finished = await self._call.wait(on_state=self._reporter.state)
-            group.cancel_scope.cancel()
-        self._reporter.close()
-        if self._call is None:
-            note("interrupted before the task was created")
-            return INTERRUPTED
-        if finished is not None:
-            return self._print(finished)
-        return self._print_left(self._call.task_id)
-
-    async def _watch_for_interrupt(
-        self,
-        following: anyio.CancelScope,
-        *,
-        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
-    ) -> None:
-        with anyio.open_signal_receiver(signal.SIGINT) as signals:
-            task_status.started()
-            async for _ in signals:
-                if self._call is None or self._interrupted:
-                    self._interrupted = True
-                    following.cancel()
-                    return
-                self._interrupted = True
-                self._reporter.say("cancelling; press Ctrl-C again to leave at once")
-                await self._call.cancel()
-                following.deadline = anyio.current_time() + CANCEL_PATIENCE
-
-    def _print(self, finished: Finished) -> int:
-        if self._order.as_json and finished.result is not None:
-            emit(finished.result.model_dump(by_alias=True, mode="json", exclude_none=True))
-        elif finished.succeeded and finished.result is not None:
-            for block in finished.result.content:
-                text = getattr(block, "text", None)
-                click.echo(text if text is not None else block.model_dump_json(by_alias=True))
-        took = age_exactly(self._reporter.elapsed)
-        if finished.succeeded:
-            self._reporter.say(f"completed in {took}")
-        else:
-            note(f"{finished.status}{_because(finished)} (after {took})")
-        if self._interrupted:
-            return INTERRUPTED
-        return OK if finished.succeeded else PROBLEM
-
-    def _print_left(self, task_id: str) -> int:
-        if self._order.as_json:
-            emit({"taskId": task_id})
-        elif self._order.detach:
-            click.echo(task_id)
-        if not self._order.quiet:
-            known = (options.DEFAULT_CONFIG, os.environ.get(options.CONFIG_VARIABLE))
-            config = "" if str(self._order.config) in known else f" -c {self._order.config}"
-            if not self._order.detach:
-                note(f"task {task_id} lives on")
-            note(f"see it with: workflow-bridge tasks show {task_id}{config}")
-        return INTERRUPTED if self._interrupted else OK
-
-    def _bridge_ended(self) -> Stop:
-        """Say why the bridge went away, in its own last words."""
-        self._log.seek(0)
-        said = [line for line in self._log.read().splitlines() if not line.startswith("{")]
-        if said:
-            words = "\n".join(said[-5:]).removeprefix("workflow-bridge: ")
-            return Stop(f"the bridge ended: {words}")
-        task = f"; task {self._call.task_id} lives on" if self._call else ""
-        return Stop(f"the bridge ended unexpectedly{task}; add --debug to see its log", PROBLEM)
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.host, server.host)  # noqa: S104
+    return f"http://{f'[{host}]' if ':' in host else host}:{server.port}/mcp"
 
 
-def _because(finished: Finished) -> str:
-    """Name the reason, in the words of whoever gave one."""
-    if finished.state is not None and finished.state.error:
-        return f": {finished.state.error}"
-    if finished.error is not None:
-        return f": {finished.error.message}"
-    if finished.result is not None and finished.result.is_error:
-        texts = [text for block in finished.result.content if (text := getattr(block, "text", ""))]
-        return f": {texts[0]}" if texts else ""
-    if finished.state is not None and finished.state.remark not in (None, finished.status):
-        return f": {finished.state.remark}"
-    return ""
+def _headers(token_env: str | None, pairs: tuple[str, ...]) -> dict[str, str]:
+    """Read what may be secret from the environment: a command line can be seen by others."""
+    headers: dict[str, str] = {}
+    for pair in pairs:
+        name, found, variable = pair.partition("=")
+        if not found or not name or not variable:
+            raise Stop("--header-env: must be NAME=VARIABLE, as in X-Api-Key=BRIDGE_API_KEY")
+        headers[name] = _from_environment(variable, "--header-env")
+    if token_env:
+        headers["Authorization"] = f"Bearer {_from_environment(token_env, '--token-env')}"
+    return headers
 
 
-def _innermost(exc: Exception) -> Exception:
-    while isinstance(exc, ExceptionGroup) and len(exc.exceptions) == 1:
-        exc = exc.exceptions[0]
-    return exc
+def _from_environment(variable: str, option: str) -> str:
+    value = os.environ.get(variable, "")
+    if not value:
+        raise Stop(f"{option}: the environment variable {variable} is not set")
+    if not value.isascii() or not value.isprintable():
+        raise Stop(f"{option}: what {variable} holds cannot be a header")
+    return value
 
 
 def _arguments(given: str) -> dict[str, Any]:
@@ -242,15 +155,6 @@ def _arguments(given: str) -> dict[str, Any]:
     if not isinstance(arguments, dict):
         raise Stop("the arguments must be a JSON object, as in '{\"key\": 1}'")
     return arguments
-
-
-def _duration(text: str) -> timedelta:
-    from workflow_bridge.config import parse_duration
-
-    try:
-        return parse_duration(text)
-    except ValueError as exc:
-        raise Stop(f"--keep-alive: {exc}") from exc
 
 
 def _reason(exc: Exception) -> str:

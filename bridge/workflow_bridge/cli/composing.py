@@ -17,14 +17,15 @@ from workflow_bridge.core.policy import KeepAlive, Tool
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
-    from workflow_bridge.config import Config
+    from workflow_bridge.config import Config, Database
     from workflow_bridge.core.service import TaskService
     from workflow_bridge.core.store import TaskStore
     from workflow_bridge.core.task import Task
+    from workflow_bridge.protocol.inflight import Owner
     from workflow_bridge.protocol.plain import HandOver
-    from workflow_bridge.protocol.server import Owner
+    from workflow_bridge.store import PoolOptions
+    from workflow_bridge.store.schema import Standing
     from workflow_bridge.store.sql import SqlTaskStore
-
 
 OWNER: Final = "local"
 """Over stdio there is one user: whoever started us."""
@@ -52,9 +53,21 @@ def must_exist(path: Path) -> None:
         raise Stop(f"there is no configuration {path}; name one with --config or {CONFIG_VARIABLE}")
 
 
-def database_url(path: Path, database: str | None) -> str:
+def database(path: Path, named: str | None) -> Database:
     """Return the database named on the command line, else the configuration's."""
-    return database or load_config(path).database
+    if named is None:
+        return load_config(path).database
+    from workflow_bridge.config import Database, Pool
+
+    # Not judged here: the store says what is wrong with a URL.
+    return Database.model_construct(url=named, pool=Pool())
+
+
+def pool_options(database: Database) -> PoolOptions:
+    """Return what the store needs to know of connections."""
+    from workflow_bridge.store import PoolOptions
+
+    return PoolOptions(**dict(database.pool))
 
 
 def open_adapters(config: Config) -> dict[str, Adapter]:
@@ -67,35 +80,38 @@ def open_adapters(config: Config) -> dict[str, Adapter]:
 @contextmanager
 def database_errors() -> Iterator[None]:
     """Turn what is wrong with the database into the end of the command."""
-    from workflow_bridge.store import DatabaseUnusable
+    from workflow_bridge.store import DatabaseUnavailable, DatabaseUnusable
 
     try:
         yield
-    except DatabaseUnusable as exc:
+    except (DatabaseUnusable, DatabaseUnavailable) as exc:
         raise Stop(str(exc)) from exc
 
 
-def open_store(url: str) -> SqlTaskStore:
-    """Open the database, bringing it up to date; blocks."""
+def open_store(database: Database, *, migrate: bool = False) -> SqlTaskStore:
+    """Open the database; blocks, on the network too, so never on an event loop.
+
+    SQLite is brought up to date; PostgreSQL only with ``migrate``, and refused if it is older.
+    """
     from workflow_bridge import store
 
     with database_errors():
-        return store.open_store(url)
+        return store.open_store(database.url, migrate=migrate, pool=pool_options(database))
 
 
-def open_existing_store(url: str) -> SqlTaskStore:
+def open_existing_store(database: Database) -> SqlTaskStore:
     """Open a database that is there already: looking at tasks makes none."""
-    if database_is_empty(url):
+    if standing(database).revision is None:
         raise Stop("there are no tasks yet: the database is not there, or empty", PROBLEM)
-    return open_store(url)
+    return open_store(database)
 
 
-def database_is_empty(url: str) -> bool:
-    """Whether the database has not been made yet; changes nothing."""
+def standing(database: Database) -> Standing:
+    """Say which schema the database has; changes nothing. Blocks."""
     from workflow_bridge.store import schema
 
     with database_errors():
-        return schema.check(url).revision is None
+        return schema.check(database.url, pool_options(database))
 
 
 def console_url(path: Path, task: Task) -> str | None:
@@ -104,6 +120,14 @@ def console_url(path: Path, task: Task) -> str | None:
     if task.ref is None or not isinstance(adapter, Narrates):
         return None
     return adapter.console_url(task.ref)
+
+
+def workflows(config: Config) -> dict[str, dict[str, bool]]:
+    """Return the workflows of each backend, and whether they run inline."""
+    found: dict[str, dict[str, bool]] = {name: {} for name in config.backends}
+    for _, tool in sorted(config.tools.items()):
+        found[tool.backend][tool.workflow] = tool.inline
+    return found
 
 
 def core_tools(config: Config) -> dict[str, Tool]:
@@ -181,6 +205,7 @@ def mcp_server(
         hand_over=hand_over,
         rates=Rates(create=limits.create, poll=limits.poll, result=limits.result, list=limits.list),
         plain_max_wait=config.server.plain_call.max_wait,
+        facade=config.server.plain_call.facade,
         delete_running=config.delete.running == "cancel",
         name="workflow-bridge",
         version=__version__,

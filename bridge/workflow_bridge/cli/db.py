@@ -10,12 +10,17 @@ import click
 from workflow_bridge.cli import composing, options
 from workflow_bridge.cli.exits import OK, PROBLEM, Stop
 from workflow_bridge.cli.output import emit
+from workflow_bridge.config import Database
 from workflow_bridge.store import SchemaNewer, schema
 
 
 @click.group("db")
 def command() -> None:
-    """Check the database, or bring it up to date. `serve` brings it up to date by itself."""
+    """Check the database, or bring it up to date.
+
+    SQLite is brought up to date by whatever opens it; PostgreSQL only by `db upgrade`, or by
+    `serve --migrate`.
+    """
 
 
 @command.command("check")
@@ -25,7 +30,7 @@ def command() -> None:
 @options.debug_option
 def check(config: Path, database: str | None, as_json: bool) -> int:
     """Say which schema the database has; changes nothing. Exit code 1 if it is not current."""
-    standing = _standing(composing.database_url(config, database))
+    standing = _standing(composing.database(config, database))
     if as_json:
         emit({**asdict(standing), "current": standing.current})
     elif standing.current:
@@ -46,9 +51,13 @@ def check(config: Path, database: str | None, as_json: bool) -> int:
 @options.json_option
 @options.debug_option
 def upgrade(config: Path, database: str | None, as_json: bool) -> int:
-    """Bring the database up to date, making it if need be."""
+    """Bring the database up to date, making SQLite's file if need be.
+
+    Safe while others do the same: one migrates, and the others wait for it.
+    """
+    where = composing.database(config, database)
     with composing.database_errors():
-        before = schema.upgrade(composing.database_url(config, database))
+        before = schema.upgrade(where.url, composing.pool_options(where))
     if as_json:
         emit({"database": before.database, "before": before.revision, "after": before.head})
     elif before.current:
@@ -58,10 +67,9 @@ def upgrade(config: Path, database: str | None, as_json: bool) -> int:
     return OK
 
 
-def _standing(url: str) -> schema.Standing:
+def _standing(database: Database) -> schema.Standing:
     try:
-        with composing.database_errors():
-            return schema.check(url)
+        return composing.standing(database)
     except Stop as exc:
         if isinstance(exc.__cause__, SchemaNewer):
             raise Stop(exc.message, PROBLEM) from exc

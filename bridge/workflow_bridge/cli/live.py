@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 class Reporter:
     """A context manager, on stderr: stdout is for the result."""
 
-    def __init__(self, tool: str, *, quiet: bool = False) -> None:
+    def __init__(
+        self, tool: str, *, quiet: bool = False, status: str = "starting the bridge"
+    ) -> None:
         self._tool = tool
         self._quiet = quiet
         self._task_id: str | None = None
-        self._status = "starting the bridge"
+        self._status = status
         self._step: str | None = None
         self._remark: str | None = None
         self._said: object = None

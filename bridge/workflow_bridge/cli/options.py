@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
+from workflow_bridge.cli.exits import Stop
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 CONFIG_VARIABLE: Final = "WORKFLOW_BRIDGE_CONFIG"
 DEFAULT_CONFIG: Final = "bridge.yaml"
+
+
+def duration(text: str, option: str) -> timedelta:
+    """Read a duration as configuration has it; ends the command where it is none."""
+    from workflow_bridge.config import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as exc:
+        raise Stop(f"{option}: {exc}") from exc
+
+
+def config_argument(config: Path) -> str:
+    """Return what to add to a command that is to use the same configuration."""
+    known = (DEFAULT_CONFIG, os.environ.get(CONFIG_VARIABLE))
+    return "" if str(config) in known else f" -c {config}"
 
 
 def config_option(function: F) -> F:
@@ -50,5 +70,5 @@ def database_option(function: F) -> F:
     return click.option(
         "--database",
         metavar="URL",
-        help="Use this database instead of the configuration's (sqlite:///path).",
+        help="Use this one instead of the configuration's (sqlite:///path, postgresql://host/name).",
     )(function)

@@ -14,12 +14,13 @@ from workflow_bridge import __version__
 from workflow_bridge.cli.exits import INTERRUPTED, OK, PROBLEM, UNUSABLE
 
 COMMANDS: Final = {
-    "serve": "Serve MCP clients over stdin and stdout.",
+    "serve": "Serve MCP clients, over stdin and stdout or over HTTP.",
     "call": "Call a tool as a task and follow it to its end.",
-    "tasks": "List, show, cancel and delete tasks.",
-    "check": "Ask the engines whether everything configured can be used.",
+    "tasks": "List, show, cancel, delete and reconcile tasks.",
+    "check": "Look for problems: configuration, database, engines, permissions.",
     "config": "Check bridge.yaml, or print its JSON Schema.",
     "db": "Check the database, or bring it up to date.",
+    "completion": "Print what makes a shell complete commands and tool names.",
     "demo": "See it work: an embedded engine, sample workflows and a scripted client.",
 }
 

@@ -15,9 +15,11 @@ import click
 
 from workflow_bridge import __version__
 from workflow_bridge.cli import composing, journal, options, transports
+from workflow_bridge.cli.exits import Stop
+from workflow_bridge.store import SchemaOlder
 
 if TYPE_CHECKING:
-    from workflow_bridge.config import Config
+    from workflow_bridge.config import Config, Database
     from workflow_bridge.core.store import TaskStore
     from workflow_bridge.store.sql import SqlTaskStore
 
@@ -36,8 +38,11 @@ log = journal.logger(__name__)
     show_default=True,
     help="Log from this level on.",
 )
+@click.option(
+    "--migrate", is_flag=True, help="Bring an older PostgreSQL schema up to date before serving."
+)
 @options.debug_option
-def command(config: Path, log_level: str) -> None:
+def command(config: Path, log_level: str, migrate: bool) -> None:
     """Serve MCP clients over stdin and stdout, until stdin ends or SIGTERM or SIGINT comes.
 
     Or over HTTP, where the configuration says `server: {transport: http}`, until such a signal.
@@ -53,8 +58,19 @@ def command(config: Path, log_level: str) -> None:
     journal.configure(log_level)
     configuration = composing.load_config(config)
     sockets = transports.open_sockets(configuration)
-    store = composing.open_store(configuration.database)
+    store = _opened(configuration.database, config, migrate=migrate)
     anyio.run(_serve, configuration, store, sockets)
+
+
+def _opened(database: Database, config: Path, *, migrate: bool) -> SqlTaskStore:
+    try:
+        return composing.open_store(database, migrate=migrate)
+    except Stop as exc:
+        if not isinstance(exc.__cause__, SchemaOlder):
+            raise
+        # It ends with the command that upgrades the database.
+        argument = options.config_argument(config)
+        raise Stop(f"{exc.message}{argument}, or serve with --migrate") from exc
 
 
 async def _serve(config: Config, store: SqlTaskStore, sockets: list[socket.socket]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,8 +13,10 @@ import click
 
 from workflow_bridge.cli import composing, options
 from workflow_bridge.cli.exits import OK, PROBLEM, Stop
-from workflow_bridge.cli.output import age, emit, note, table
+from workflow_bridge.cli.output import age, emit, moment, note, table
+from workflow_bridge.cli.reconciling import Comparison, compare
 from workflow_bridge.cli.showing import as_data, show_task
+from workflow_bridge.config import Database
 from workflow_bridge.core import service as core
 from workflow_bridge.core.store import Position, TaskStore
 from workflow_bridge.core.task import Status, Task
@@ -43,7 +46,7 @@ def _owner(function: F) -> F:
 
 @click.group("tasks")
 def command() -> None:
-    """List, show, cancel and delete tasks. Works on the database, beside running bridges."""
+    """List, show, cancel, delete and reconcile tasks; on the database, beside running bridges."""
 
 
 @command.command("list")
@@ -69,10 +72,8 @@ def list_(
             after = Position(page[-1].created_at, page[-1].row_id)
         return found[::-1]
 
-    if composing.database_is_empty(url := composing.database_url(config, database)):
-        tasks = []
-    else:
-        tasks = _with_store(config, url, read)
+    where = composing.database(config, database)
+    tasks = [] if composing.standing(where).revision is None else _with_store(where, read)
     if as_json:
         emit([as_data(task) for task in tasks[:limit]])
         return OK
@@ -98,7 +99,7 @@ def show(
             raise _not_found(task_id)
         return task, await store.payload(task.row_id), await store.events(task.row_id)
 
-    task, payload, events = _with_store(config, database, read)
+    task, payload, events = _with_store(composing.database(config, database), read)
     if only_result:
         if payload.output is None:
             raise Stop(f"task {task_id} has no result: it is {task.status}", PROBLEM)
@@ -135,7 +136,7 @@ def cancel(
     async def wish(store: TaskStore) -> Task:
         return await composing.still_service(store).cancel(owner, task_id, at_once=False)
 
-    task = _with_store(config, database, wish)
+    task = _with_store(composing.database(config, database), wish)
     if wait and not task.settled:
         task = _carry_out(config, database, task, timeout)
     if as_json:
@@ -159,12 +160,57 @@ def delete(task_id: str, owner: str, config: Path, database: str | None, as_json
     async def work(store: TaskStore) -> None:
         await composing.still_service(store).delete(owner, task_id)
 
-    _with_store(config, database, work)
+    _with_store(composing.database(config, database), work)
     if as_json:
         emit({"task_id": task_id, "deleted": True})
     else:
         note(f"task {task_id} is deleted")
     return OK
+
+
+@command.command("reconcile")
+@click.option(
+    "--since",
+    default="7d",
+    show_default=True,
+    metavar="DURATION",
+    help="How far back to look, as in 12h or 30d.",
+)
+@_common
+def reconcile(since: str, config: Path, database: str | None, as_json: bool) -> int:
+    """Compare the engines' executions with the tasks in the database.
+
+    Reports executions that carry our prefix (wb-) and never had a task here, and tasks whose
+    execution the engine does not know. Adopts, starts and stops nothing. Exit code 1 if there are
+    any. Another bridge with a database of its own, on the same state machines, has tasks that are
+    not here.
+    """
+    loaded = composing.load_config(config)
+    age_of_oldest = options.duration(since, "--since")
+    adapters = composing.open_adapters(loaded)
+    workflows = composing.workflows(loaded)
+
+    async def look(store: TaskStore) -> Comparison:
+        async with composing.closing_adapters(adapters):
+            listable = {
+                name: [workflow for workflow, inline in of_backend.items() if not inline]
+                for name, of_backend in workflows.items()
+            }
+            return await compare(store, adapters, listable, since=store.now() - age_of_oldest)
+
+    where = composing.database(config, database)
+    comparison = _with_store(where, look)
+    found = comparison.differences
+    if as_json:
+        emit([asdict(difference) for difference in found])
+    elif found:
+        rows = [(d.backend, d.subject, moment(d.since), d.message, d.action) for d in found]
+        table(("backend", "execution", "created", "problem", "what to do"), rows)
+    for skipped in comparison.skipped:
+        note(f"not compared: {skipped}")
+    if not found:
+        note(f"executions compared: {comparison.seen}; each has its task")
+    return PROBLEM if found else OK
 
 
 def _carry_out(config: Path, database: str | None, task: Task, timeout: float) -> Task:
@@ -184,12 +230,12 @@ def _carry_out(config: Path, database: str | None, task: Task, timeout: float) -
                     latest = await store.row(task.row_id) or latest
         return latest
 
-    return _with_store(config, database, work)
+    return _with_store(composing.database(config, database), work)
 
 
-def _with_store(config: Path, database: str | None, work: Callable[[TaskStore], Awaitable[T]]) -> T:
+def _with_store(database: Database, work: Callable[[TaskStore], Awaitable[T]]) -> T:
     """Do something with the database; what is refused ends the command with a sentence."""
-    store = composing.open_existing_store(composing.database_url(config, database))
+    store = composing.open_existing_store(database)
 
     async def run() -> T:
         try:

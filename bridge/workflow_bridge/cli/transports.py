@@ -61,6 +61,7 @@ def _http_options(config: Config) -> HttpOptions:
         host=server.host,
         port=server.port,
         isolation=server.isolation,
+        stateless=server.sessions == "stateless",
         allowed_hosts=server.allowed_hosts,
         allowed_origins=server.allowed_origins,
         max_body=server.max_body,

@@ -34,6 +34,10 @@ ANSWER_PATIENCE: Final = 1.0
 """Seconds given to the original answer once a poll says that the task has ended."""
 
 
+_CANCELLED: Final = -32800
+"""With this the SDK's server ends the stream of a request that was cancelled."""
+
+
 class Announcement(BaseModel):
     """The parameters of `notifications/tasks/created`: nothing but their ``_meta``."""
 
@@ -185,8 +189,9 @@ class TaskClient:
                 return
 
     async def cancel_call(self, call: Call) -> None:
-        """Cancel the original request, and with it the task (§4.8)."""
-        params = CancelledNotificationParams(request_id=call.request_id)
+        """Cancel the original request, and with it the task (§4.8), to which it is tied (§4.7)."""
+        related = wire.task_params(call.task_id)["_meta"]
+        params = CancelledNotificationParams(request_id=call.request_id, _meta=related)
         await self.session.send_notification(CancelledNotification(params=params))
 
     async def _ask(self, method: str, task_id: str) -> dict[str, Any]:
@@ -249,6 +254,13 @@ class Call:
 
         async def listen() -> None:
             await self.answered.wait()
+            if self._unanswered and self.created.is_set():
+                # Over HTTP one stream may end and the rest go on. Where all is lost, this raises.
+                try:
+                    await self.client.get(self.task_id)
+                except MCPError as exc:
+                    _retry_after(exc)
+                return
             group.cancel_scope.cancel()
 
         try:
@@ -257,9 +269,15 @@ class Call:
                 group.start_soon(listen)
         except ExceptionGroup as errors:
             raise _innermost(errors) from None
-        if self.error is not None and self.error.code == CONNECTION_CLOSED:
+        if self._unanswered and not (seen and seen[-1].final):
+            assert self.error is not None
             raise self.error
         return await self._finished(seen[-1] if seen else None)
+
+    @property
+    def _unanswered(self) -> bool:
+        """Whether the request ended without a word about its task."""
+        return self.error is not None and self.error.code in (CONNECTION_CLOSED, _CANCELLED)
 
     async def cancel(self) -> None:
         """Cancel the original request; `wait` (or `TaskClient.wait`) says what came of it."""
@@ -284,7 +302,7 @@ class Call:
         result = self.result
         if result is None and state is not None and state.status == "completed":
             result = await self.client.result(self.task_id)
-        return Finished(self.task_id, state, result, self.error)
+        return Finished(self.task_id, state, result, None if self._unanswered else self.error)
 
 
 def _telling(on_progress: OnProgress) -> ProgressFnT:
@@ -304,6 +322,7 @@ def _retry_after(error: MCPError) -> float:
 
 
 def _innermost(exc: Exception) -> Exception:
-    while isinstance(exc, ExceptionGroup) and len(exc.exceptions) == 1:
+    """Return the first of what went wrong at once."""
+    while isinstance(exc, ExceptionGroup):
         exc = exc.exceptions[0]
     return exc

@@ -1,5 +1,6 @@
 """bridge.yaml: what it may say, reading it, and the adapters it names."""
 
+from workflow_bridge.config.database_urls import is_postgres
 from workflow_bridge.config.editor_schema import json_schema
 from workflow_bridge.config.issues import ConfigError, Issue
 from workflow_bridge.config.kinds import Kinds
@@ -8,10 +9,12 @@ from workflow_bridge.config.models import (
     RESERVED_TOOLS,
     Backend,
     Config,
+    Database,
     Delete,
     KeepAliveLimits,
     Limits,
     PlainCall,
+    Pool,
     Retention,
     Server,
     Tool,
@@ -23,15 +26,18 @@ __all__ = [
     "Backend",
     "Config",
     "ConfigError",
+    "Database",
     "Delete",
     "Issue",
     "KeepAliveLimits",
     "Kinds",
     "Limits",
     "PlainCall",
+    "Pool",
     "Retention",
     "Server",
     "Tool",
+    "is_postgres",
     "json_schema",
     "load",
     "open_adapters",

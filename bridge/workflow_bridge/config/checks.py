@@ -178,6 +178,12 @@ def check_server(document: Document, server: Server) -> None:
     if server.transport == "stdio":
         _check_stdio(document, server)
         return
+    if server.sessions == "stateless" and server.isolation != "none":
+        message = (
+            "without sessions nothing tells clients apart: say `isolation: none` too (all see all"
+            " tasks), or leave sessions stateful"
+        )
+        document.report(("server", "sessions"), message)
     if not server.loopback and server.isolation == "auto":
         message = (
             "others can reach this address, and there is no authentication: say `isolation:"
@@ -201,38 +207,6 @@ def _check_stdio(document: Document, server: Server) -> None:
     if server.isolation == "session":
         message = "over stdio there is one user, and no session: say auto or none"
         document.report(("server", "isolation"), message)
-
-
-def database_url(document: Document, text: str) -> str | None:
-    """Return ``database`` with its path made absolute; None, and an issue, if it cannot be.
-
-    ``sqlite`` alone stays as it is: the store knows where the user's file is. No message shows the
-    text: it may hold a password.
-    """
-    if text == "sqlite":
-        return text
-    message = _database_flaw(text)
-    if message:
-        document.report(("database",), message + origin(document.variables_of(("database",))))
-        return None
-    path = Path(text.removeprefix("sqlite:///"))
-    return f"sqlite:///{document.file.absolute().parent / path}"
-
-
-def _database_flaw(text: str) -> str | None:
-    scheme, found, rest = text.partition("://")
-    path = rest.removeprefix("/")
-    if scheme.partition("+")[0] in ("postgresql", "postgres"):
-        return "PostgreSQL is not in this version; use sqlite"
-    if not found or scheme != "sqlite" or not rest.startswith("/"):
-        return "must be `sqlite`, or `sqlite:///` and the path of a file"
-    if path in ("", ":memory:") or path.startswith("file:"):
-        return "must name a file: tasks outlive the process"
-    if path.startswith("~"):
-        return "`~` is not expanded; say sqlite:///${HOME}/…"
-    if any(char in path for char in "?#%\0"):
-        return "must name a file without `?`, `#` or `%` in its path"
-    return None
 
 
 def included(document: Document, patterns: Iterable[str]) -> Iterator[Path]:

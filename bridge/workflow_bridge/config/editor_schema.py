@@ -9,10 +9,12 @@ from datetime import timedelta
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic.json_schema import GenerateJsonSchema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import ModelSchema
 
+from workflow_bridge.config.docstrings import docstrings
 from workflow_bridge.config.kinds import Kinds, Unusable
-from workflow_bridge.config.models import BackendKeys, Root, ToolKeys
+from workflow_bridge.config.models import BackendKeys, Database, Root, ToolKeys
 from workflow_bridge.config.units import format_duration
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -77,9 +79,19 @@ def _adapter_keys(
 
 
 class _Generator(GenerateJsonSchema):
-    """Shows default durations as YAML writes them."""
+    """Describes keys by their docstrings, and shows defaults as YAML writes them."""
+
+    def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
+        made = super().model_schema(schema)
+        properties = made.get("properties", {})
+        for name, words in docstrings(schema["cls"]).items():
+            if name in properties:
+                properties[name].setdefault("description", words)
+        return made
 
     def encode_default(self, dft: Any) -> Any:
+        if isinstance(dft, Database):
+            return dft.url
         if isinstance(dft, timedelta):
             return format_duration(dft)
         return super().encode_default(dft)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from functools import cache
 from importlib import metadata
 from typing import cast
 
@@ -32,10 +33,8 @@ class Kinds:
 
     def __init__(self, entry_points: Iterable[metadata.EntryPoint] | None = None) -> None:
         """Take the entry points of this environment, or the ones given."""
-        if entry_points is None:
-            entry_points = metadata.entry_points(group=ENTRY_POINT_GROUP)
         self._entry_points: dict[str, metadata.EntryPoint] = {}
-        for entry_point in entry_points:
+        for entry_point in _installed() if entry_points is None else entry_points:
             self._entry_points.setdefault(entry_point.name, entry_point)
 
     @property
@@ -63,6 +62,12 @@ class Kinds:
         except Exception as error:  # a plug-in may do anything while it is imported
             name = type(error).__name__
             raise Unusable(f"adapter {kind!r} cannot be loaded: {name}: {error}") from error
+
+
+@cache
+def _installed() -> metadata.EntryPoints:
+    """Read this environment once: each time all packages in it are looked into."""
+    return metadata.entry_points(group=ENTRY_POINT_GROUP)
 
 
 def _missing(entry_point: metadata.EntryPoint) -> list[str]:

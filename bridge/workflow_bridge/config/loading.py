@@ -8,6 +8,7 @@ from pathlib import Path
 
 from workflow_bridge.adapter import Adapter, Json
 from workflow_bridge.config import checks
+from workflow_bridge.config.database_urls import check_database
 from workflow_bridge.config.document import Document
 from workflow_bridge.config.issues import ConfigError, Issue, KeyPath
 from workflow_bridge.config.kinds import Kinds
@@ -77,7 +78,7 @@ class _Loading:
             checks.check_limits(main, self.keep_alive)
         if "server" not in wrong:
             checks.check_server(main, root.server)
-        database = checks.database_url(main, root.database)
+        database = check_database(main, root.database)
         self._backends(main, keys)
         for file in checks.included(main, root.include):
             self._include(read_document(file, env))

@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from workflow_bridge.config.addresses import a_host, an_address, an_origin, is_loopback
 from workflow_bridge.config.issues import Unfit
@@ -54,9 +64,51 @@ class Model(BaseModel):
         frozen=True,
         extra="forbid",
         hide_input_in_errors=True,
-        use_attribute_docstrings=True,
         arbitrary_types_allowed=True,
     )
+
+
+class Pool(Model):
+    """Connections to PostgreSQL."""
+
+    size: Annotated[int, Field(ge=2, le=1000)] = 10
+    """Connections of one process at most; half of them write, half read."""
+    connect_timeout: Duration = timedelta(seconds=5)
+    """Longest wait for a connection to be made."""
+    statement_timeout: Duration = timedelta(seconds=10)
+    """Longest that the server works on a statement."""
+    lock_timeout: Duration = timedelta(seconds=5)
+    """Longest that a statement waits for a lock."""
+    idle: Duration = timedelta(minutes=5)
+    """A connection unused for longer is replaced."""
+    recycle: Duration = timedelta(minutes=30)
+    """A connection older than that is replaced."""
+    patience: Duration = timedelta(seconds=15)
+    """Longest that one call tries in all, the time it queues included."""
+    application_name: Annotated[Text, Field(max_length=63)] = "workflow-bridge"
+    """What the server shows in pg_stat_activity."""
+
+
+class Database(Model):
+    """Where tasks are kept."""
+
+    url: Annotated[Text, Field(repr=False)]
+    """As `database` alone would say it."""
+    pool: Pool = Pool()
+    """PostgreSQL only."""
+
+
+class _OrItsUrl:
+    """Lets the text of its URL stand for a database."""
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {"anyOf": [{"type": "string", "minLength": 1}, handler(schema)]}
+
+
+def _database(value: object) -> object:
+    return {"url": value} if not isinstance(value, dict | Database) else value
 
 
 class PlainCall(Model):
@@ -64,6 +116,9 @@ class PlainCall(Model):
 
     max_wait: Duration = timedelta(seconds=45)
     """How long such a call waits for its execution before it answers with the task's id."""
+    facade: bool = True
+    """Whether they get tools to look after their tasks: task_status, task_result, task_cancel,
+    task_list."""
 
 
 class Server(Model):
@@ -77,6 +132,8 @@ class Server(Model):
     """The port to listen on; 0 is any free one, which the log names."""
     isolation: Annotated[Literal["auto", "session", "none"], _not_yet("principal")] = "auto"
     """Who sees which tasks: each session its own, or all see all (`none`)."""
+    sessions: Literal["stateful", "stateless"] = "stateful"
+    """`stateless`: no sessions, so that any replica can answer any request; with isolation none."""
     allowed_hosts: tuple[Annotated[Text, AfterValidator(a_host)], ...] = ()
     """What clients may call this server (Host), beside what `host` says by itself."""
     allowed_origins: tuple[Annotated[Text, AfterValidator(an_origin)], ...] = ()
@@ -193,8 +250,9 @@ class BackendKeys(Model):
 class Root(Model):
     """The keys of bridge.yaml itself."""
 
-    database: Annotated[Text, Field(repr=False)] = "sqlite"
-    """`sqlite`: in the user's data directory. `sqlite:///path`: a file beside this one."""
+    database: Annotated[Database, BeforeValidator(_database), _OrItsUrl()] = Database(url="sqlite")
+    """`sqlite`: in the user's data directory. `sqlite:///path`: a file beside this one.
+    `postgresql://user:password@host/database`; or `{url: …, pool: …}`."""
     server: Server = Server()
     limits: Limits = Limits()
     retention: Retention = Retention()
@@ -227,10 +285,10 @@ class Backend(Model):
 class Config(Model):
     """Everything the bridge is told.
 
-    ``database`` is an SQLAlchemy URL, or ``sqlite``: the file in the user's data directory.
+    The database's URL is one of SQLAlchemy's, or ``sqlite``: the file in the user's data directory.
     """
 
-    database: Annotated[str, Field(repr=False)]
+    database: Database
     server: Server
     limits: Limits
     retention: Retention
