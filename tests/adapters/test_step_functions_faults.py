@@ -324,3 +324,21 @@ print(json.dumps([name for name in sys.modules if name.split(".")[0] in {"boto3"
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     )
     assert json.loads(done.stdout) == []
+
+
+@pytest.mark.parametrize("body", [b"<html>please log in</html>", b"", b"{}", b'{"other": 1}'])
+async def test_an_answer_that_is_none_of_the_service_says_nothing(
+    adapter: StepFunctions, proxy: FaultProxy, echo: str, body: bytes
+) -> None:
+    payload = adapter.prepare(echo, {})
+    proxy.fault("StartExecution", Canned(body), times=1)
+    with pytest.raises(StartUnknown):
+        await adapter.start(echo, payload, key=(key := new_key()))
+    started = await adapter.start(echo, payload, key=key)
+    for operation, ask in (
+        ("DescribeExecution", adapter.observe),
+        ("GetExecutionHistory", adapter.narrate),
+    ):
+        proxy.fault(operation, Canned(body), times=None)
+        with pytest.raises(Unavailable):
+            await ask(started.ref)

@@ -31,6 +31,16 @@ RUN_TIMEOUT = RUN_READ_TIMEOUT + timedelta(seconds=10)
 Response: TypeAlias = dict[str, Any]
 """An answer of the SDK, as it arrives."""
 
+_ANSWERS_HAVE = {
+    Call.START: "executionArn",
+    Call.RUN: "status",
+    Call.OBSERVE: "status",
+    Call.NARRATE: "events",
+    Call.CHECK: "type",
+    Call.LIST: "executions",
+}
+"""What no answer of the real service lacks; a captive portal's or a broken proxy's does."""
+
 
 class Attempt:
     """One call's leave to send its request, and whether it has made use of it.
@@ -158,7 +168,10 @@ class Calls:
                 return settings.call_timeout, settings.call_timeout
 
     def _send(self, call: Call, parameters: Mapping[str, object], attempt: Attempt) -> Response:
-        return self._loaded_sdk().send(call, parameters, attempt)
+        response = self._loaded_sdk().send(call, parameters, attempt)
+        if call in _ANSWERS_HAVE and _ANSWERS_HAVE[call] not in response:
+            raise lost(call)
+        return response
 
     def _loaded_sdk(self) -> Sdk:
         with self._sdk_lock:
