@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ import pytest
 
 from tests.cli.conftest import Told
 from workflow_bridge.adapter import ExecutionRef
+from workflow_bridge.cli.output import table
+from workflow_bridge.cli.showing import show_task
 from workflow_bridge.core import step as steps
 from workflow_bridge.core.task import Dialect, OutcomeKind, Payload, Status, Task, new_row_id
 from workflow_bridge.store import open_store
@@ -177,3 +179,47 @@ def test_a_reader_that_leaves_early_is_no_error(filled: str) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(20) == 0
+
+
+def test_an_id_is_never_broken_over_two_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task_id = "0b1f6f0c-5d0e-4b52-9d7e-6a3b2c1d0e9f"
+    row = (task_id, "settle_the_order_of_a_customer", "cancelled", "12m 30s", "a reason " * 20)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for width in (40, 60, 80, 120):
+        monkeypatch.setenv("COLUMNS", str(width))
+        table(("task", "tool", "status", "age", "step or reason"), [row], whole="task")
+        out = capsys.readouterr().out
+        assert task_id in out, width
+        assert "cancelled" in out or width < 80
+
+
+def test_a_message_that_only_repeats_the_status_is_left_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    now = datetime.now(UTC)
+    task = Task(
+        row_id=new_row_id(),
+        owner="local",
+        task_id="t",
+        dialect=Dialect.A,
+        tool="settle_order",
+        backend="orders",
+        fingerprint="f",
+        workflow="arn:w",
+        key="wb-t",
+        arguments_digest="0" * 64,
+        keep_alive=None,
+        poll_interval=timedelta(seconds=5),
+        created_at=now,
+        updated_at=now,
+        due_at=now,
+        status=Status.CANCELLED,
+        status_message="cancelled",
+        final_at=now,
+    )
+    show_task(task, Payload(), [], None)
+    assert "message" not in capsys.readouterr().out
+    show_task(replace(task, status_message="by the operator"), Payload(), [], None)
+    assert "by the operator" in capsys.readouterr().out

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command("call")
-@click.argument("tool", shell_complete=complete_tool)
+@click.argument("tool", type=options.text, shell_complete=complete_tool)
 @click.argument("arguments", default="{}", metavar="[JSON|@FILE|-]")
 @options.config_option
 @click.option("--url", metavar="URL", help="Call the bridge that listens there (http://…/mcp).")
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     multiple=True,
     help="Over HTTP: a header, and the environment variable that holds its value.",
 )
-@click.option("--task-id", help="The id of the task; a random one if left out.")
+@click.option("--task-id", type=options.text, help="The id of the task; a random one if left out.")
 @click.option(
     "--keep-alive", metavar="DURATION", help="How long to keep the result, as in 30m or 7d."
 )
@@ -141,13 +141,18 @@ def _from_environment(variable: str, option: str) -> str:
 
 def _arguments(given: str) -> dict[str, Any]:
     """Read the arguments: JSON itself, ``@file`` or ``-`` for stdin."""
-    if given == "-":
-        given = sys.stdin.read()
-    elif given.startswith("@"):
-        try:
-            given = Path(given[1:]).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as exc:
-            raise Stop(f"the arguments cannot be read from {given[1:]}: {_reason(exc)}") from exc
+    try:
+        if given == "-":
+            source = "stdin"
+            given = sys.stdin.buffer.read().decode("utf-8")
+        elif given.startswith("@"):
+            source = given[1:]
+            given = Path(source).read_text(encoding="utf-8")
+        else:
+            source = "the command line"
+            given = options.utf8(given)
+    except (OSError, UnicodeDecodeError) as exc:
+        raise Stop(f"the arguments cannot be read from {source}: {_reason(exc)}") from exc
     try:
         arguments = json.loads(given)
     except ValueError as exc:
@@ -158,4 +163,4 @@ def _arguments(given: str) -> dict[str, Any]:
 
 
 def _reason(exc: Exception) -> str:
-    return exc.strerror or str(exc) if isinstance(exc, OSError) else "it is not UTF-8"
+    return exc.strerror or str(exc) if isinstance(exc, OSError) else "they are not UTF-8"

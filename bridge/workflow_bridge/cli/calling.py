@@ -72,6 +72,7 @@ class Caller:
         self._owner: str | None = None
         """Of the session that the call was made in."""
         self._interrupted = False
+        self._cancel_sent = False
 
     async def run(self) -> int:
         from mcp.shared.exceptions import MCPError
@@ -210,9 +211,11 @@ class Caller:
 
         if self._resumed is None:
             await call.cancel()
+            self._cancel_sent = True
             return
         try:
             await self._resumed.cancel(call.task_id)
+            self._cancel_sent = True
         except MCPError as exc:
             self._reporter.say(f"it cannot be cancelled: {exc.message}")
 
@@ -238,7 +241,9 @@ class Caller:
         elif self._order.detach:
             click.echo(task_id)
         if not self._order.quiet:
-            if not self._order.detach:
+            if self._cancel_sent:
+                note(f"the cancel of task {task_id} was sent, and its end not waited for")
+            elif not self._order.detach:
                 note(f"task {task_id} lives on")
             note(f"see it with: workflow-bridge tasks {self._where(task_id)}")
         return INTERRUPTED if self._interrupted else OK

@@ -18,6 +18,21 @@ CONFIG_VARIABLE: Final = "WORKFLOW_BRIDGE_CONFIG"
 DEFAULT_CONFIG: Final = "bridge.yaml"
 
 
+def text(argument: str) -> str:
+    """Take an argument as UTF-8 whatever the locale; not for paths, whose bytes are their names."""
+    try:
+        return utf8(argument)
+    except UnicodeDecodeError as exc:
+        raise click.BadParameter("it is not UTF-8") from exc
+
+
+def utf8(argument: str) -> str:
+    """Decode what the locale's encoding could not; raises `UnicodeDecodeError` if nothing can."""
+    if not any("\udc80" <= char <= "\udcff" for char in argument):
+        return argument
+    return os.fsencode(argument).decode("utf-8")
+
+
 def duration(text: str, option: str) -> timedelta:
     """Read a duration as configuration has it; ends the command where it is none."""
     from workflow_bridge.config import parse_duration

@@ -6,9 +6,14 @@ import json
 import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import click
+
+LEGIBLE: Final = 8
+"""What the columns of a table beside one that is kept whole need on average."""
+SHORT: Final = 9
+"""Beside a column that is kept whole, one that is no wider is kept whole too."""
 
 
 def emit(data: object) -> None:
@@ -21,26 +26,48 @@ def note(text: str) -> None:
     click.echo(text, err=True)
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table: drawn on a terminal, tab-separated without one."""
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, whole: str | None = None
+) -> None:
+    """Print a table: drawn on a terminal, tab-separated without one.
+
+    What is in the column `whole` is never broken over two lines, so that it can be copied; on a
+    terminal that is too narrow for that, nothing is drawn.
+    """
     if not sys.stdout.isatty():
-        for row in [columns, *rows]:
-            click.echo("\t".join(row))
+        _plainly(columns, rows)
         return
     from rich import box
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    console = Console()
+    widths = {
+        column: max(map(cell_len, cells))
+        for column, *cells in zip(columns, columns, *rows, strict=True)
+    }
+    if whole is not None and widths[whole] + LEGIBLE * (len(columns) - 1) > console.width:
+        _plainly(columns, rows)
+        return
     drawn = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
     for column in columns:
-        drawn.add_column(column, overflow="fold")
+        if whole is not None and (column == whole or widths[column] <= SHORT):
+            drawn.add_column(column, no_wrap=True, min_width=widths[column])
+        else:
+            drawn.add_column(column, overflow="fold")
     for row in rows:
         styles = [
             STYLES.get(c, "") if n == "status" else "" for n, c in zip(columns, row, strict=True)
         ]
         drawn.add_row(*map(Text, row, styles))
-    Console().print(drawn)
+    console.print(drawn)
+
+
+def _plainly(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    for row in [columns, *rows]:
+        click.echo("\t".join(row))
 
 
 STYLES = {

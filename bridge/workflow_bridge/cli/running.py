@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 import traceback
 from typing import Final, NoReturn
@@ -11,6 +10,7 @@ from typing import Final, NoReturn
 import click
 
 from workflow_bridge import __version__
+from workflow_bridge.cli import streams
 from workflow_bridge.cli.exits import INTERRUPTED, OK, PROBLEM, UNUSABLE
 
 COMMANDS: Final = {
@@ -67,13 +67,11 @@ def root() -> None:
 
 def main() -> NoReturn:
     """Run the command line and exit."""
-    try:
-        code = run(sys.argv[1:])
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Python would complain of it once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = OK
+    streams.prepare()
+    code = run(sys.argv[1:])
+    if why := streams.failure():
+        click.echo(f"workflow-bridge: stdout cannot be written: {why}", err=True)
+        code = code or PROBLEM
     sys.exit(code)
 
 
@@ -90,10 +88,8 @@ def run(args: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("workflow-bridge: interrupted", err=True)
         return INTERRUPTED
-    except BrokenPipeError:
-        raise
-    except SystemExit:  # click's way of saying that whoever read our output has left
-        return OK
+    except SystemExit as exc:  # a shell that completes, or a pipe of ours that broke
+        return exc.code if isinstance(exc.code, int) else OK
     except Exception as exc:  # noqa: BLE001 — the last line of defence
         return _unexpected(exc, debug="--debug" in args)
     return result if isinstance(result, int) else OK

@@ -14,7 +14,7 @@ import anyio.abc
 import click
 
 from workflow_bridge import __version__
-from workflow_bridge.cli import composing, journal, options, transports
+from workflow_bridge.cli import composing, journal, options, streams, transports
 from workflow_bridge.cli.exits import Stop
 from workflow_bridge.store import SchemaOlder
 
@@ -61,6 +61,8 @@ def command(config: Path, log_level: str, migrate: bool) -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     journal.configure(log_level)
     configuration = composing.load_config(config)
+    if configuration.server.transport == "stdio" and streams.was_closed("stdout"):
+        raise Stop("stdout is closed, and over stdio it is where the client gets its answers")
     sockets = transports.open_sockets(configuration)
     store = _opened(configuration.database, config, migrate=migrate)
     anyio.run(_serve, configuration, store, sockets)

@@ -49,7 +49,7 @@ def show_task(task: Task, payload: Payload, events: Events, console: str | None)
     rows: list[tuple[str, str | None]] = [
         ("task", task.task_id),
         ("status", status),
-        ("message", task.status_message),
+        ("message", message_of(task)),
         ("last step" if task.final else "step", task.step),
         ("tool", f"{task.tool} (backend {task.backend})"),
         ("owner", task.owner),
@@ -77,6 +77,11 @@ def show_task(task: Task, payload: Payload, events: Events, console: str | None)
         for at, event in events:
             detail = f"  {event.detail}" if event.detail else ""
             click.echo(f"{at:%H:%M:%S}.{at.microsecond // 1000:03d}  {_named(event)}{detail}")
+
+
+def message_of(task: Task) -> str | None:
+    """Return the task's message, unless all that it says is its status."""
+    return None if task.status_message == task.status.value else task.status_message
 
 
 def _named(event: Event) -> str:

@@ -15,7 +15,7 @@ from workflow_bridge.cli import composing, options
 from workflow_bridge.cli.exits import OK, PROBLEM, Stop
 from workflow_bridge.cli.output import age, emit, moment, note, table
 from workflow_bridge.cli.reconciling import Comparison, compare
-from workflow_bridge.cli.showing import as_data, show_task
+from workflow_bridge.cli.showing import as_data, message_of, show_task
 from workflow_bridge.config import Database
 from workflow_bridge.core import service as core
 from workflow_bridge.core.store import Position, TaskStore
@@ -40,7 +40,11 @@ def _common(function: F) -> F:
 
 def _owner(function: F) -> F:
     return click.option(
-        "--owner", default="local", show_default=True, help="Whom the task belongs to."
+        "--owner",
+        type=options.text,
+        default="local",
+        show_default=True,
+        help="Whom the task belongs to.",
     )(function)
 
 
@@ -50,7 +54,7 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--owner", help="Only tasks of this owner.")
+@click.option("--owner", type=options.text, help="Only tasks of this owner.")
 @click.option("--status", type=click.Choice([s.value for s in Status]), help="Only these.")
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most.")
 @_common
@@ -77,14 +81,15 @@ def list_(
     if as_json:
         emit([as_data(task) for task in tasks[:limit]])
         return OK
-    table(("task", "tool", "status", "age", "step or reason"), [_row(t) for t in tasks[:limit]])
+    columns = ("task", "tool", "status", "age", "step or reason")
+    table(columns, [_row(t) for t in tasks[:limit]], whole="task")
     if len(tasks) > limit:
         note(f"{len(tasks) - limit} more; see them with --limit")
     return OK
 
 
 @command.command("show")
-@click.argument("task_id")
+@click.argument("task_id", type=options.text)
 @click.option("--result", "only_result", is_flag=True, help="Print nothing but the output.")
 @_owner
 @_common
@@ -114,7 +119,7 @@ def show(
 
 
 @command.command("cancel")
-@click.argument("task_id")
+@click.argument("task_id", type=options.text)
 @click.option("--wait", is_flag=True, help="Stop it from here, and wait until that is confirmed.")
 @click.option("--timeout", type=float, default=30.0, show_default=True, help="Seconds to wait.")
 @_owner
@@ -151,7 +156,7 @@ def cancel(
 
 
 @command.command("delete")
-@click.argument("task_id")
+@click.argument("task_id", type=options.text)
 @_owner
 @_common
 def delete(task_id: str, owner: str, config: Path, database: str | None, as_json: bool) -> int:
@@ -274,9 +279,10 @@ def _row(task: Task) -> tuple[str, ...]:
         task.tool,
         task.status.value,
         age(max(now - task.created_at, timedelta(0))),
-        (task.status_message if task.final else task.step or task.last_error) or "",
+        (message_of(task) if task.final else task.step or task.last_error) or "",
     )
 
 
 def _reason(task: Task) -> str:
-    return f": {task.status_message}" if task.status_message else ""
+    message = message_of(task)
+    return f": {message}" if message else ""
