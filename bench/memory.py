@@ -21,7 +21,7 @@ def main(folder: Path) -> None:
     with engine(1) as moto:
         databases = {rows: _filled(folder, moto, rows) for rows in (1, ROWS)}
         rows: list[tuple[object, ...]] = []
-        http = READS // 10
+        http = READS // 20
         with bridge(folder, databases[1], moto) as program:
             load(url=program.url, requests=WARM_UP)
             few = program.rss_mb

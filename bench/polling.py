@@ -56,20 +56,25 @@ def main(folder: Path) -> None:
                 return load(seconds=SECONDS, **order)
 
         rounds = [{name: measured(order) for name, order in orders.items()} for _ in range(ROUNDS)]
-        first = next(iter(orders))
+        least = {
+            order.get("version"): name for name, order in orders.items() if order["url"] == bare.url
+        }
         rows = [
             (
                 name,
                 median(each[name]["per_second"] for each in rounds),
-                median(each[name]["per_second"] / each[first]["per_second"] for each in rounds),
+                median(
+                    each[name]["per_second"] / each[least[order.get("version")]]["per_second"]
+                    for each in rounds
+                ),
                 median(each[name]["p50"] for each in rounds),
                 median(each[name]["p99"] for each in rounds),
             )
-            for name in orders
+            for name, order in orders.items()
         ]
         table(
             "`tasks/get` over Streamable HTTP",
-            ("server", "requests/s", "ratio", "p50 ms", "p99 ms"),
+            ("server", "requests/s", "ratio to bare", "p50 ms", "p99 ms"),
             rows,
             f"{CLIENTS} clients that ask without a pause, each in a session of its own on a"
             f" connection of its own; {ROUNDS} turns of {SECONDS} s each, medians. The bridge has"

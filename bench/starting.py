@@ -59,7 +59,7 @@ def spawn(*command: object) -> tuple[float, float]:
         return (time.perf_counter() - began) * 1000, program.cpu_ms
 
 
-def main(folder: Path, *, rounds: int = 12) -> None:
+def main(folder: Path, *, rounds: int = 10) -> None:
     database = f"sqlite:///{folder / 'starting.db'}"
     schema.upgrade(database)
     workflow = "arn:aws:states:eu-west-1:123456789012:stateMachine:Run"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sqlite3
 import threading
 import time
@@ -13,16 +14,19 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
-from workflow_bridge.core.store import NameTaken
+from workflow_bridge.core.store import NameTaken, StoreUnavailable
 from workflow_bridge.core.task import Payload
-from workflow_bridge.store import DatabaseUnusable, open_store
+from workflow_bridge.store import DatabaseUnavailable, open_store, schema
 from workflow_bridge.store.schema import opened
 from workflow_bridge.store.sql import SqlTaskStore
-from workflow_bridge.store.sqlite import SqliteDatabase
+from workflow_bridge.store.sqlite import SqliteDatabase, open_engine
 from workflow_bridge.testing.store_contract import ARGUMENTS, LEASE, added, moved, new_task
 
 pytestmark = pytest.mark.anyio
+SHORT = 0.3
+"""Seconds of patience."""
 
 
 @pytest.fixture
@@ -41,6 +45,15 @@ async def database(path: Path) -> AsyncIterator[SqliteDatabase]:
 @pytest.fixture
 def store(database: SqliteDatabase) -> SqlTaskStore:
     return SqlTaskStore(database)
+
+
+@pytest.fixture
+async def impatient(path: Path) -> AsyncIterator[SqlTaskStore]:
+    """A store that gives up on locks soon."""
+    schema.upgrade(f"sqlite:///{path}")
+    store = SqlTaskStore(SqliteDatabase(open_engine(path), None, patience=SHORT))
+    yield store
+    await store.aclose()
 
 
 @pytest.fixture
@@ -192,19 +205,152 @@ async def test_nothing_read_or_written_leaves_a_transaction_open(
 
 
 async def test_a_full_disk_is_named_and_undone_and_the_store_goes_on(
-    store: SqlTaskStore, database: SqliteDatabase
+    store: SqlTaskStore, database: SqliteDatabase, path: Path
 ) -> None:
     assert database._threads is not None
     writer = database._threads._connection
     (pages,) = writer.exec_driver_sql("PRAGMA page_count").one()
     writer.exec_driver_sql(f"PRAGMA max_page_count = {pages + 5}")
     task = new_task(store)
-    with pytest.raises(DatabaseUnusable, match="disk is full"):
+    with pytest.raises(DatabaseUnavailable, match="disk is full; free some space") as caught:
         await store.insert(task, b"x" * 250_000)
+    assert str(path) in str(caught.value)
+    assert isinstance(caught.value, StoreUnavailable)
+    assert isinstance(caught.value.__cause__, sqlite3.Error | DBAPIError)
     assert await store.row(task.row_id) is None
     writer.exec_driver_sql("PRAGMA max_page_count = 1000000")
     await store.insert(task, b"x" * 250_000)
     assert await store.payload(task.row_id) == Payload(arguments=b"x" * 250_000)
+
+
+@pytest.mark.parametrize("how", ["look", "scan", "write"])
+@pytest.mark.parametrize("where", ["file", "memory"])
+async def test_an_error_of_the_disk_is_one_of_availability(
+    path: Path, how: str, where: str
+) -> None:
+    database = opened(f"sqlite:///{path}" if where == "file" else "sqlite://")
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+
+    def work(connection: Connection) -> None:
+        raise error
+
+    name = str(path) if where == "file" else "in memory"
+    with pytest.raises(DatabaseUnavailable, match=f"{name} is unavailable: the disk reports"):
+        await getattr(database, how)(work)
+    await database.aclose()
+
+
+async def test_a_write_gives_up_on_a_lock_once_its_patience_is_over(
+    impatient: SqlTaskStore, path: Path, other: sqlite3.Connection
+) -> None:
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(DatabaseUnavailable, match="keeps it locked") as caught:
+        await added(impatient)
+    assert str(path) in str(caught.value)
+    other.execute("COMMIT")
+    await added(impatient)
+
+
+async def test_a_scan_gives_up_on_a_lock_once_its_patience_is_over(
+    path: Path, other: sqlite3.Connection
+) -> None:
+    def work(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    database = SqliteDatabase(open_engine(path), None, patience=SHORT)
+    other.execute("BEGIN IMMEDIATE")
+    for read in (database.look, database.scan):
+        begun = time.monotonic()
+        with pytest.raises(DatabaseUnavailable, match="keeps it locked"):
+            await read(work)
+        assert time.monotonic() - begun < SHORT + 1
+    await database.aclose()
+
+
+async def test_writes_queued_behind_a_locked_one_add_no_patience_of_their_own(
+    impatient: SqlTaskStore, other: sqlite3.Connection
+) -> None:
+    other.execute("BEGIN IMMEDIATE")
+    begun = time.monotonic()
+    writes = [asyncio.create_task(added(impatient, f"t{n}")) for n in range(150)]
+    results = await asyncio.gather(*writes, return_exceptions=True)
+    assert {type(result) for result in results} == {DatabaseUnavailable}
+    # Three batches; were each patient anew, it would take thrice as long.
+    assert SHORT <= time.monotonic() - begun < 3 * SHORT
+    other.execute("COMMIT")
+
+
+async def test_of_writes_committed_together_only_those_whose_patience_is_over_give_up(
+    database: SqliteDatabase, other: sqlite3.Connection
+) -> None:
+    def work(connection: Connection) -> int:
+        return 7
+
+    threads = database._threads
+    assert threads is not None
+    other.execute("BEGIN IMMEDIATE")
+    first = asyncio.wrap_future(threads.write(work, time.monotonic() + SHORT))
+    await taken_up(database)
+    second = asyncio.wrap_future(threads.write(work, time.monotonic() + SHORT))
+    third = asyncio.wrap_future(threads.write(work, time.monotonic() + 60))
+    for write in (first, second):
+        with pytest.raises(DatabaseUnavailable, match="keeps it locked"):
+            await write
+    assert not third.done()
+    other.execute("COMMIT")
+    assert await third == 7
+
+
+@pytest.mark.parametrize("how", ["removed", "moved", "replaced", "folder moved"])
+async def test_nothing_is_written_into_a_file_that_lost_its_name(tmp_path: Path, how: str) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    path = folder / "bridge.db"
+    store = open_store(f"sqlite:///{path}")
+    task = await added(store)
+    kept = tmp_path / "kept.db"
+    kept.hardlink_to(path)
+    if how == "replaced":
+        shutil.copy(path, tmp_path / "copy")
+        (tmp_path / "copy").replace(path)
+    elif how == "folder moved":
+        folder.rename(tmp_path / "elsewhere")
+    else:
+        path.unlink() if how == "removed" else path.rename(tmp_path / "moved.db")
+
+    results = await asyncio.gather(
+        added(store, "second"),
+        store.apply(task, replace(task, attempts=1)),
+        store.remove(task),
+        return_exceptions=True,
+    )
+    words = f"the database file {path} was removed or replaced while in use; restart the bridge"
+    assert [(type(result), str(result)) for result in results] == [(DatabaseUnavailable, words)] * 3
+    assert await store.get("local", "t") == task
+    assert await store.get("local", "second") is None
+    # A connection that is new would make the file, or read another one.
+    with pytest.raises(DatabaseUnavailable, match="removed or replaced"):
+        await store.page("local", after=None, limit=9)
+    assert path.exists() == (how == "replaced")
+
+    folder.mkdir(exist_ok=True)
+    kept.replace(path) if how == "replaced" else path.hardlink_to(kept)
+    await added(store, "second")
+    await store.aclose()
+
+
+async def test_a_file_replaced_while_a_write_waits_is_not_written(
+    path: Path, store: SqlTaskStore, database: SqliteDatabase, other: sqlite3.Connection
+) -> None:
+    other.execute("BEGIN IMMEDIATE")
+    write = asyncio.create_task(added(store))
+    await asyncio.sleep(0)
+    await taken_up(database)
+    path.unlink()  # noqa: ASYNC240
+    other.execute("COMMIT")
+    with pytest.raises(DatabaseUnavailable, match="removed or replaced"):
+        await write
 
 
 async def test_a_dropped_payload_does_not_linger_in_the_file(
@@ -222,6 +368,22 @@ async def test_a_dropped_payload_does_not_linger_in_the_file(
     assert in_file()
     await store.apply(changed, replace(changed, attempts=2), payload=Payload())
     assert not in_file()
+
+
+@pytest.mark.parametrize("how", ["look", "scan", "write"])
+async def test_an_error_that_is_not_the_files_stays_what_it_is(
+    database: SqliteDatabase, how: str
+) -> None:
+    error = sqlite3.OperationalError("no such table")
+    error.sqlite_errorcode = sqlite3.SQLITE_ERROR
+
+    def work(connection: Connection) -> None:
+        raise error
+
+    with pytest.raises(sqlite3.OperationalError) as caught:
+        await getattr(database, how)(work)
+    assert caught.value is error
+    assert error.__cause__ is None
 
 
 async def test_errors_show_no_values(store: SqlTaskStore) -> None:

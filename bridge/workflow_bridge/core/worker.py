@@ -47,6 +47,8 @@ CLOCKS_DIFFER: Final = timedelta(hours=1)
 """How far our clock may be ahead of an engine's."""
 TICK: Final = 1.0
 """Seconds between two looks into the database for what other processes changed."""
+BREATH: Final = 0.05
+"""Seconds between two looks at least, unless there is more to be claimed at once."""
 STOP_REASON: Final = "cancelled by the owner of the MCP task"
 
 
@@ -112,7 +114,9 @@ class Worker:
                 while not self._closing:
                     self._kicked = anyio.Event()
                     wait = await self._round()
-                    with anyio.move_on_after(wait):
+                    # One look into the database serves all who kick meanwhile.
+                    await anyio.sleep(min(wait, BREATH))
+                    with anyio.move_on_after(max(wait - BREATH, 0)):
                         await self._kicked.wait()
         finally:
             self._group = None

@@ -26,7 +26,7 @@ __all__ = [
 
 
 class DatabaseUnusable(StoreError):
-    """The database cannot be used as it is; the text says why and what to do, for operators."""
+    """The database cannot be opened as it is; the text says why and what to do, for operators."""
 
 
 class SchemaNewer(DatabaseUnusable):
@@ -38,7 +38,7 @@ class SchemaOlder(DatabaseUnusable):
 
 
 class DatabaseUnavailable(StoreUnavailable):
-    """The database does not answer, or not in time; it may do so later.
+    """An open database does not answer or store, or not in time; it may do so later.
 
     Nothing was changed, unless the text says that it may have been; compare-and-set on the version
     keeps what is then done again from being done twice.
