@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -98,7 +100,6 @@ def test_a_task_goes_through_real_pipes(pipe: Pipe) -> None:
 
 
 def test_garbage_is_answered_and_the_server_lives(pipe: Pipe) -> None:
-    assert pipe.ask("tools/list")["error"]["code"] == -32602
     pipe.shake_hands()
     for line, code, request_id in (
         (b"\x00\xff\xfe\x80garbage\n", -32700, None),
@@ -107,13 +108,72 @@ def test_garbage_is_answered_and_the_server_lives(pipe: Pipe) -> None:
         (b'{"id":5}\n', -32600, 5),
         (b'{"jsonrpc":"2.0","id":6,"method":"tools/list","params":{"a":"\\ud800"}}\n', -32602, 6),
         (b'{"jsonrpc":"2.0","id":7,"method":"x","params":{"a":"' + b"x" * 5_000_000 + b'"}}\n',
-         -32600, None),
+         -32600, 7),
+        (b'{"jsonrpc":"2.0","id":8,"method":"x","params":{"a":' + b"9" * 5000 + b"}}\n", -32602, 8),
     ):  # fmt: skip
         pipe.write(line)
         answer = pipe.read()
         assert (answer["error"]["code"], answer["id"]) == (code, request_id)
     assert pipe.ask("ping", request_id=8)["result"] == {}
     assert "served 0 0" in pipe.hang_up()
+
+
+def test_before_the_handshake_a_client_is_told_to_shake_hands(pipe: Pipe) -> None:
+    told = {"code": -32602, "message": "Not initialized yet: send initialize first"}
+    assert pipe.ask("tools/list")["error"] == told
+    assert pipe.ask("tools/call", call("t"), 2)["error"] == told
+    assert pipe.ask("tasks/get", {"taskId": "t"}, 3)["error"] == told
+    assert pipe.ask("ping", request_id=4)["result"] == {}
+    assert pipe.ask("no/such", request_id=5)["error"]["code"] == -32601
+    pipe.shake_hands()
+    assert "result" in pipe.ask("tools/list", request_id=6)
+    assert "served 0 0" in pipe.hang_up()
+
+
+REQUESTS = 3000
+
+
+def fill(pipe: Pipe) -> bytes:
+    """Ask for more than 800 kB until the server takes no more; returns what it did not take."""
+    line = '{"jsonrpc":"2.0","id":%d,"method":"tools/list"' + " " * 200 + "}\n"
+    rest = "".join(line % number for number in range(REQUESTS)).encode()
+    os.set_blocking(pipe.stdin.fileno(), False)
+    while rest and select.select([], [pipe.stdin], [], 2)[1]:
+        rest = rest[os.write(pipe.stdin.fileno(), rest) :]
+    os.set_blocking(pipe.stdin.fileno(), True)
+    return rest
+
+
+def test_a_client_that_does_not_read_is_not_read_from(pipe: Pipe) -> None:
+    pipe.shake_hands()
+    rest = fill(pipe)
+    assert len(rest) > 400_000
+    with ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(pipe.write, rest)
+        answered = {pipe.read()["id"] for _ in range(REQUESTS)}
+        sent.result()
+    assert answered == set(range(REQUESTS))
+    assert pipe.ask("ping", request_id=REQUESTS)["result"] == {}
+    assert "served 0 0" in pipe.hang_up()
+
+
+def test_a_client_that_never_reads_can_hang_up(pipe: Pipe) -> None:
+    pipe.shake_hands()
+    assert fill(pipe)
+    pipe.stdin.close()
+    assert pipe.process.wait(timeout=30) == 0
+
+
+@pytest.mark.req("A-21")
+def test_waiting_calls_keep_nobody_from_being_read(pipe: Pipe) -> None:
+    pipe.shake_hands()
+    for number in range(300):
+        pipe.send("tools/call", call(f"t{number}", hold=True), number)
+        assert pipe.read()["method"] == "notifications/tasks/created"
+    assert pipe.ask("ping", request_id=300)["result"] == {}
+    pipe.send("notifications/cancelled", {"requestId": 7})
+    while pipe.ask("tasks/get", {"taskId": "t7"}, 301)["result"]["status"] != "cancelled":
+        pass
 
 
 def test_only_the_protocol_is_on_stdout(pipe: Pipe) -> None:

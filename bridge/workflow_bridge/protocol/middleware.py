@@ -50,7 +50,9 @@ async def speak_neutrally(ctx: Context, call_next: CallNext) -> HandlerResult:
     """
     try:
         return await call_next(ctx)
-    except MCPError:
+    except MCPError as exc:
+        if _came_too_early(ctx, exc):
+            raise MCPError(INVALID_PARAMS, "Not initialized yet: send initialize first") from exc
         raise
     except ValidationError as exc:
         raise MCPError(INVALID_PARAMS, f"Invalid request parameters: {_faults(exc)}") from exc
@@ -61,6 +63,16 @@ async def speak_neutrally(ctx: Context, call_next: CallNext) -> HandlerResult:
     except Exception as exc:
         log.exception("request_failed", method=ctx.method)
         raise MCPError(INTERNAL_ERROR, "Internal error") from exc
+
+
+def _came_too_early(ctx: Context, error: MCPError) -> bool:
+    """Whether this is how the SDK refuses what precedes the handshake.
+
+    The session alone does not tell: a client may go on without having said who it is.
+    """
+    refusal = (INVALID_PARAMS, "Invalid request parameters", "")
+    told = (error.error.code, error.error.message, error.error.data)
+    return ctx.session.client_params is None and told == refusal
 
 
 def _faults(error: ValidationError) -> str:
